@@ -8,6 +8,7 @@ import ctypes
 import hashlib
 import os
 import platform
+import shlex
 import shutil
 import stat
 import subprocess
@@ -51,30 +52,34 @@ def load_library(portable: bool = False) -> ctypes.CDLL:
     return ctypes.CDLL(str(path))
 
 
-def find_compiler() -> str:
-    """Path of the C++ compiler: that of the variable CXX, or the first that is installed."""
-    names = [os.environ["CXX"]] if os.environ.get("CXX") else COMPILERS
-    for name in names:
+def find_compiler() -> list[str]:
+    """The command of the C++ compiler: that of the variable CXX, or the first compiler that is installed."""
+    chosen = shlex.split(os.environ.get("CXX", ""))
+    commands = [chosen] if chosen else [[name] for name in COMPILERS]
+    for name, *arguments in commands:
         if path := shutil.which(name):
-            return path
-    raise CompilerError(f"no C++ compiler was found ({', '.join(names)}): install g++ or clang, or set CXX")
+            return [path, *arguments]
+    names = ", ".join(name for name, *_ in commands)
+    raise CompilerError(f"no C++ compiler was found ({names}): install g++ or clang, or set CXX")
 
 
 def cache_folder() -> Path:
     """The folder for compiled libraries, which only the user may write: a library runs as part of the program."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    folder = Path(base) / "regard"
+    try:
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "regard"
+    except RuntimeError:  # a user without a home folder
+        raise CompilerError("no library can be written: there is no home folder; set XDG_CACHE_HOME") from None
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = folder.stat()
     except OSError as error:
-        raise CompilerError(f"no library can be compiled: {folder}: {error.strerror}") from None
+        raise CompilerError(f"no library can be written: {folder}: {error.strerror}") from None
     if status.st_uid != os.getuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise CompilerError(f"{folder} belongs to or can be changed by other users: no library is loaded from it")
     return folder
 
 
-def _digest(compiler: str, options: tuple[str, ...]) -> str:
+def _digest(compiler: list[str], options: tuple[str, ...]) -> str:
     sha = hashlib.sha256()
     for part in (platform.machine(), _processor_features(), _version(compiler), *options):
         sha.update(part.encode() + b"\0")
@@ -92,23 +97,23 @@ def _processor_features() -> str:
     return next((line for line in lines if line.startswith(("flags", "Features"))), "")
 
 
-def _version(compiler: str) -> str:
+def _version(compiler: list[str]) -> str:
     try:
-        return subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
+        return subprocess.run([*compiler, "--version"], capture_output=True, text=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError) as error:
-        raise CompilerError(f"{compiler} does not run: {error}") from None
+        raise CompilerError(f"{shlex.join(compiler)} does not run: {error}") from None
 
 
-def _compile(compiler: str, options: tuple[str, ...], path: Path) -> None:
+def _compile(compiler: list[str], options: tuple[str, ...], path: Path) -> None:
     """Compile the library in a temporary folder, and move it to its name when it is complete."""
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         output = Path(folder) / path.name
-        command = [compiler, *options, str(SOURCES / "engine.cpp"), "-o", str(output)]
+        command = [*compiler, *options, str(SOURCES / "engine.cpp"), "-o", str(output)]
         try:
             subprocess.run(command, capture_output=True, text=True, check=True, timeout=COMPILE_TIMEOUT_SECONDS)
             output.replace(path)
         except subprocess.CalledProcessError as error:
             first = next((line for line in error.stderr.splitlines() if "error" in line), error.stderr.strip()[:200])
-            raise CompilerError(f"{compiler} failed: {first}") from None
+            raise CompilerError(f"{compiler[0]} failed: {first}") from None
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise CompilerError(f"{compiler} failed: {error}") from None
+            raise CompilerError(f"{compiler[0]} failed: {error}") from None

@@ -8,6 +8,7 @@ import ctypes
 import math
 from collections.abc import Sequence
 from ctypes import c_float, c_int32
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -42,6 +43,10 @@ from regard.rounding import round_up
 
 TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2}
 ACTIVATION_NUMBERS = {"relu": 1, "gelu": 2, "gelu-tanh": 3, "silu": 4, "swiglu": 4, "geglu-tanh": 3}
+COVERED_POSITIONS = ("sinusoidal", "learned", "rotary", "none")
+COVERED_OPTIONS = ("beam", "n_best", "length_penalty", "min_tokens", "max_tokens")
+SAMPLING_OPTIONS = ("seed", "top_k", "top_p", "min_p")
+"""Options without effect at a temperature of 0."""
 PANEL_OUTPUTS = 64
 """Outputs of a linear layer that are computed together."""
 MIN_POSITIONS = 256
@@ -50,10 +55,19 @@ MIN_POSITIONS = 256
 
 def why_not_compiled(config: ModelConfig) -> str | None:
     """What the C++ sources do not cover in a network; None if they cover it."""
-    if config.positions in ("alibi", "t5"):
+    if config.positions not in COVERED_POSITIONS:
         return f"positions={config.positions!r}"
+    if config.activation not in ACTIVATION_NUMBERS:
+        return f"activation={config.activation!r}"
     options = {"window": config.window, "qk_norm": config.qk_norm, "output_transform": config.output_transform}
     return next((f"{name}={value!r}" for name, value in options.items() if value), None)
+
+
+def covers_options(options: Decoding) -> bool:
+    """Whether these options only ask for greedy decoding or beam search."""
+    defaults = Decoding()
+    covered = {name: getattr(defaults, name) for name in (*COVERED_OPTIONS, *SAMPLING_OPTIONS)}
+    return replace(options, **covered) == defaults  # an option that is added later is not covered
 
 
 class CpuEngine:
@@ -85,8 +99,7 @@ class CpuEngine:
 
     def supports(self, options: Decoding) -> bool:
         """Whether a search with these options runs in C++."""
-        repeats = options.repetition_penalty != 1 or options.no_repeat_ngram
-        return not (options.temperature or options.stop or repeats)
+        return covers_options(options)
 
     def search(self, inputs: SearchInputs) -> list[list[Hypothesis]]:
         """As `beam_search`, or as greedy decoding if the beam is 1."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from regard.decoding.cpu_engine import covers_options
 from regard.decoding.decoding_state import SearchInputs
 from regard.decoding.engine_registry import register_engine
 from regard.decoding.options import Decoding
@@ -57,8 +58,7 @@ class CTranslate2Engine:
 
         Sampling would not be reproducible, and with a minimum length CTranslate2 changes the scores.
         """
-        repeats = options.repetition_penalty != 1 or options.no_repeat_ngram
-        return not (options.temperature or options.stop or options.min_tokens or repeats)
+        return options.min_tokens == 0 and covers_options(options)
 
     def search(self, inputs: SearchInputs) -> list[list[Hypothesis]]:
         """The best hypotheses for each input, best first."""

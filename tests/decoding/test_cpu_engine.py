@@ -266,7 +266,7 @@ def test_no_library_is_loaded_that_others_can_change(monkeypatch: pytest.MonkeyP
         load_library()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "regard" / "file"))
     (tmp_path / "regard" / "file").write_text("")
-    with pytest.raises(CompilerError, match="no library can be compiled"):
+    with pytest.raises(CompilerError, match="no library can be written"):
         cache_folder()
 
 
@@ -276,5 +276,6 @@ def test_a_model_that_is_not_covered_says_why() -> None:
 
 
 def test_the_compiler_is_that_of_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CXX", "true")
-    assert Path(find_compiler()).name == "true"
+    monkeypatch.setenv("CXX", "env true -x")
+    path, *arguments = find_compiler()
+    assert (Path(path).name, arguments) == ("env", ["true", "-x"])

@@ -68,6 +68,7 @@ struct Shape {
     int query_size() const { return heads * key_width; }
     int key_size() const { return groups * key_width; }
     int value_size() const { return groups * value_width; }
+    int attended_size() const { return heads * value_width; }
     int key_value_size() const { return key_size() + value_size(); }
 };
 
@@ -94,13 +95,13 @@ inline float dot(const float* a, const float* b, int width) {
     return sum;
 }
 
-// softmax(q · keys × scale) · values for one query and head. WIDTH is that of keys and values if both are 64, the usual
-// one, which the compiler then keeps in registers; 0 for any other.
+// softmax(q · keys × scale) · values for one query and head. WIDTH is the width of keys and values if both have the usual
+// one, 64, so that the compiler keeps them in registers; 0 for any other.
 template <int WIDTH, class Key, class Value>
 void attend(const float* query, int key_width, int value_width, int visible, float scale, const Key& key,
             const Value& value, float* scores, float* out) {
     if (WIDTH) key_width = value_width = WIDTH;
-    float largest = -std::numeric_limits<float>::infinity(), sum = 0.0f;
+    float largest = MINUS_INFINITY, sum = 0.0f;
     for (int s = 0; s < visible; ++s) {
         scores[s] = dot(query, key(s), key_width) * scale;
         largest = std::max(largest, scores[s]);
@@ -144,8 +145,9 @@ struct Workspace {
     std::vector<float> normalised, projected, attended, expanded;
     Inputs inputs;
 
-    static float* of(std::vector<float>& memory, int64_t size) {
-        if (memory.size() < static_cast<size_t>(size)) memory.resize(size);
+    // At least rows × width numbers.
+    static float* of(std::vector<float>& memory, int64_t rows, int64_t width) {
+        if (memory.size() < static_cast<size_t>(rows * width)) memory.resize(rows * width);
         return memory.data();
     }
 };
@@ -167,7 +169,7 @@ struct Engine {
 
     // The rows as inputs of a product, normalised before if there is a norm.
     void convert(const float* x, int rows, int width, const Norm* norm = nullptr) {
-        float* normalised = norm ? Workspace::of(work.normalised, static_cast<int64_t>(rows) * width) : nullptr;
+        float* normalised = norm ? Workspace::of(work.normalised, rows, width) : nullptr;
         work.inputs.allocate(shape.type, norm ? normalised : x, rows, width);
         if (!norm && shape.type == Type::float32) return;
         each_row(rows, width * 0.3, [&](int row) {
@@ -204,9 +206,10 @@ struct Engine {
     const Norm* norm_before(const Norm& norm) const { return shape.pre_norm ? &norm : nullptr; }
 
     // Attention of all heads and rows. `keys(row)` returns how many keys the row sees and two functions, from the number
-    // of a key to its vectors for all heads.
+    // of a key to the key and to the value of all heads.
     template <class Keys>
-    void attend_all(int rows, double keys_per_row, const float* queries, int64_t query_stride, float* out, const Keys& keys) {
+    void attend_all(int rows, double keys_per_row, const float* queries, int64_t query_stride, float* out,
+                    const Keys& keys) {
         double nanoseconds = keys_per_row * shape.heads * shape.key_width * 0.15;
         each_row(rows, nanoseconds, [&](int row) {
             thread_local std::vector<float> scores;
@@ -230,7 +233,7 @@ struct Engine {
     void feed_forward(const Layer& layer, int rows, float* x) {
         int width = shape.feed_forward;
         convert(x, rows, shape.width, norm_before(layer.feed_forward_norm));
-        float* expanded = Workspace::of(work.expanded, static_cast<int64_t>(rows) * layer.up.outputs);
+        float* expanded = Workspace::of(work.expanded, rows, layer.up.outputs);
         multiply_into(layer.up, rows, expanded, shape.gated ? Activation::none : shape.activation);
         if (shape.gated) {  // activation(gate(x)) · up(x), moved to the front
             for (int row = 0; row < rows; ++row) {

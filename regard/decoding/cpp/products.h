@@ -31,6 +31,8 @@ constexpr int MAX_TILE_ROWS = 6;  // 6 × 4 sums, 4 vectors of weights and one o
 enum class Type : int32_t { float32 = 0, bfloat16 = 1, int8 = 2 };
 enum class Activation : int32_t { none = 0, relu = 1, gelu = 2, gelu_tanh = 3, silu = 4 };
 
+constexpr float MINUS_INFINITY = -std::numeric_limits<float>::infinity();
+
 typedef float FloatVector __attribute__((vector_size(64)));
 typedef int32_t IntVector __attribute__((vector_size(64)));
 
@@ -80,7 +82,7 @@ struct Bfloat16 {
         const uint16_t* w = static_cast<const uint16_t*>(weights);
         const uint16_t* x = static_cast<const uint16_t*>(inputs);
         for (int i = 0; i < LANES; ++i)
-            sums[i] += from_bfloat16(w[2 * i]) * from_bfloat16(x[0]) + from_bfloat16(w[2 * i + 1]) * from_bfloat16(x[1]);
+            for (int j = 0; j < 2; ++j) sums[i] += from_bfloat16(w[2 * i + j]) * from_bfloat16(x[j]);
         return sums;
 #endif
     }
@@ -289,7 +291,8 @@ void multiply_rows(int rows, const uint8_t* weights, const Inputs& x, int row, i
 template <class P, class Finish>
 void multiply_panel(const Linear& linear, const Inputs& inputs, int rows, int panel, const Finish& finish) {
     int groups = (linear.inputs + P::GROUP - 1) / P::GROUP;
-    const uint8_t* weights = static_cast<const uint8_t*>(linear.weights) + static_cast<int64_t>(panel) * groups * PANEL * 4;
+    const int64_t panel_bytes = static_cast<int64_t>(groups) * PANEL * 4;
+    const uint8_t* weights = static_cast<const uint8_t*>(linear.weights) + panel * panel_bytes;
     int first = panel * PANEL, count = std::min(PANEL, linear.outputs - first);
     int tiles = (rows + MAX_TILE_ROWS - 1) / MAX_TILE_ROWS;
     alignas(64) float values[MAX_TILE_ROWS * PANEL];

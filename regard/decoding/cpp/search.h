@@ -1,7 +1,7 @@
 // Greedy decoding and beam search, as `regard/decoding/beam.py` defines them, with the whole network inside.
 //
-// The keys and values of a token stay where they were written. A hypothesis knows its tokens by a list of slots, one for
-// each position: when a beam is reordered, these lists are copied, and not the cache.
+// The keys and values of a token stay where they were written. A hypothesis has a list of slots, one for each of its
+// tokens, which says where. When a beam is reordered, these lists are copied, and not the cache.
 #pragma once
 
 #include <memory>
@@ -125,10 +125,10 @@ class Search {
         for (int l = 0; l < stack.depth; ++l) {
             const Layer& layer = stack.layers[l];
             engine_.convert(x.data(), rows, width, engine_.norm_before(layer.self_norm));
-            float* projected = Workspace::of(work_.projected, rows * stride);
+            float* projected = Workspace::of(work_.projected, rows, stride);
             engine_.multiply_into(layer.self.query_key_value, rows, projected);
             for (int row = 0; row < rows; ++row) engine_.rotate_row(projected + row * stride, positions[row]);
-            float* attended = Workspace::of(work_.attended, static_cast<int64_t>(rows) * shape_.heads * shape_.value_width);
+            float* attended = Workspace::of(work_.attended, rows, shape_.attended_size());
             double visible = static_cast<double>(rows) / task_.inputs;
             engine_.attend_all(rows, visible, projected, stride, attended, [&](int row) {
                 const float* keys = projected + first_source_[sentence[row]] * stride + query_size;
@@ -136,7 +136,7 @@ class Search {
                     task_.source_lengths[sentence[row]], [=](int s) { return keys + s * stride; },
                     [=](int s) { return keys + s * stride + key_size; });
             });
-            engine_.convert(attended, rows, shape_.heads * shape_.value_width);
+            engine_.convert(attended, rows, shape_.attended_size());
             engine_.add_residual(layer.self.out, layer.self_norm, rows, x.data());
             engine_.feed_forward(layer, rows, x.data());
         }
@@ -170,11 +170,11 @@ class Search {
         std::vector<int> all;
         for (auto& live : live_)
             for (size_t h = 0; h < live.hypotheses.size(); ++h) {
-                auto& hypothesis = live.hypotheses[h];
-                int position = static_cast<int>(hypothesis.slots.size()), slot = live.input * task_.beam + static_cast<int>(h);
-                hypothesis.slots.push_back(slot);
+                auto& [tokens, slots, score] = live.hypotheses[h];
+                int position = static_cast<int>(slots.size()), slot = live.input * task_.beam + static_cast<int>(h);
+                slots.push_back(slot);
                 all.push_back(static_cast<int>(rows.size()));
-                rows.push_back({hypothesis.tokens.back(), position, live.input, slot, position + 1, hypothesis.slots.data()});
+                rows.push_back({tokens.back(), position, live.input, slot, position + 1, slots.data()});
             }
         compute(rows, all);
     }
@@ -191,7 +191,7 @@ class Search {
             visible += row.visible;
         }
         visible /= count;
-        float* x = Workspace::of(x_, static_cast<int64_t>(count) * width);
+        float* x = Workspace::of(x_, count, width);
         engine_.embed(network_.target_embedding, count, ids.data(), positions.data(), x);
         for (int l = 0; l < stack.depth; ++l) {
             const Layer& layer = stack.layers[l];
@@ -201,7 +201,7 @@ class Search {
         }
         float* last = x;
         if (wanted.size() < rows.size()) {
-            last = Workspace::of(work_.attended, static_cast<int64_t>(wanted.size()) * width);
+            last = Workspace::of(work_.attended, wanted.size(), width);
             for (size_t i = 0; i < wanted.size(); ++i)
                 std::copy_n(x + static_cast<int64_t>(wanted[i]) * width, width, last + static_cast<int64_t>(i) * width);
         }
@@ -213,32 +213,33 @@ class Search {
         const int query_size = shape_.query_size(), key_size = shape_.key_size(), cached = shape_.key_value_size();
         const int64_t stride = query_size + cached;
         engine_.convert(x, count, shape_.width, engine_.norm_before(layer.self_norm));
-        float* projected = Workspace::of(work_.projected, count * stride);
+        float* projected = Workspace::of(work_.projected, count, stride);
         engine_.multiply_into(layer.self.query_key_value, count, projected);
         for (int i = 0; i < count; ++i) {
             engine_.rotate_row(projected + i * stride, rows[i].position);
             int64_t place = static_cast<int64_t>(rows[i].slot) * task_.cache_length + rows[i].position;
             std::copy_n(projected + i * stride + query_size, cached, cache + place * cached);
         }
-        float* attended = Workspace::of(work_.attended, static_cast<int64_t>(count) * shape_.heads * shape_.value_width);
+        float* attended = Workspace::of(work_.attended, count, shape_.attended_size());
         engine_.attend_all(count, visible, projected, stride, attended, [&](int i) {
             auto key = [=, slots = rows[i].slots, keys = cache, length = task_.cache_length](int s) {
                 return keys + (static_cast<int64_t>(slots[s]) * length + s) * cached;
             };
             return std::tuple(rows[i].visible, key, [=](int s) { return key(s) + key_size; });
         });
-        engine_.convert(attended, count, shape_.heads * shape_.value_width);
+        engine_.convert(attended, count, shape_.attended_size());
         engine_.add_residual(layer.self.out, layer.self_norm, count, x);
     }
 
-    void cross_attention(const Layer& layer, const std::vector<float>& keys_values, const std::vector<Row>& rows, float* x) {
+    void cross_attention(const Layer& layer, const std::vector<float>& keys_values, const std::vector<Row>& rows,
+                         float* x) {
         int count = static_cast<int>(rows.size());
         const int64_t stride = shape_.key_value_size();
         const int key_size = shape_.key_size();
         engine_.convert(x, count, shape_.width, engine_.norm_before(layer.cross_norm));
-        float* queries = Workspace::of(work_.projected, static_cast<int64_t>(count) * shape_.query_size());
+        float* queries = Workspace::of(work_.projected, count, shape_.query_size());
         engine_.multiply_into(layer.cross.query_key_value, count, queries);
-        float* attended = Workspace::of(work_.attended, static_cast<int64_t>(count) * shape_.heads * shape_.value_width);
+        float* attended = Workspace::of(work_.attended, count, shape_.attended_size());
         double visible = task_.source_lengths[rows[0].input];
         engine_.attend_all(count, visible, queries, shape_.query_size(), attended, [&](int i) {
             const float* keys = keys_values.data() + first_source_[rows[i].input] * stride;
@@ -246,7 +247,7 @@ class Search {
                 task_.source_lengths[rows[i].input], [=](int s) { return keys + s * stride; },
                 [=](int s) { return keys + s * stride + key_size; });
         });
-        engine_.convert(attended, count, shape_.heads * shape_.value_width);
+        engine_.convert(attended, count, shape_.attended_size());
         engine_.add_residual(layer.cross.out, layer.cross_norm, count, x);
     }
 
@@ -255,12 +256,12 @@ class Search {
         const Norm* norm = network_.decoder.final_norm.weight ? &network_.decoder.final_norm : nullptr;
         engine_.convert(x, rows, shape_.width, norm);
         int64_t outputs = network_.output.outputs;
-        float* logits = Workspace::of(logits_, rows * outputs);
-        float* maxima = Workspace::of(maxima_, static_cast<int64_t>(rows) * panels_);
-        float* sums = Workspace::of(sums_, static_cast<int64_t>(rows) * panels_);
+        float* logits = Workspace::of(logits_, rows, outputs);
+        float* maxima = Workspace::of(maxima_, rows, panels_);
+        float* sums = Workspace::of(sums_, rows, panels_);
         multiply(*engine_.threads, shape_.type, network_.output, work_.inputs, rows,
                  [&](int row, int first, int count, float* values) {
-                     for (int i = count; i < PANEL; ++i) values[i] = -std::numeric_limits<float>::infinity();
+                     for (int i = count; i < PANEL; ++i) values[i] = MINUS_INFINITY;
                      float largest = panel_maximum(values, PANEL), sum = 0.0f;
 #pragma omp simd reduction(+ : sum)
                      for (int i = 0; i < PANEL; ++i) sum += exponential(values[i] - largest);
@@ -271,7 +272,8 @@ class Search {
                  });
         log_totals_.resize(rows);
         engine_.each_row(rows, panels_ * 0.5, [&](int row) {
-            const float *largest = maxima + static_cast<int64_t>(row) * panels_, *part = sums + static_cast<int64_t>(row) * panels_;
+            const int64_t first = static_cast<int64_t>(row) * panels_;
+            const float *largest = maxima + first, *part = sums + first;
             float best = panel_maximum(largest, panels_), total = 0.0f;
 #pragma omp simd reduction(+ : total)
             for (int i = 0; i < panels_; ++i) total += part[i] * exponential(largest[i] - best);
@@ -281,7 +283,7 @@ class Search {
     }
 
     static float panel_maximum(const float* values, int count) {
-        float largest = -std::numeric_limits<float>::infinity();
+        float largest = MINUS_INFINITY;
 #pragma omp simd reduction(max : largest)
         for (int i = 0; i < count; ++i) largest = std::max(largest, values[i]);
         return largest;
@@ -292,7 +294,7 @@ class Search {
     void forbid(int row) {
         float* logits = logits_.data() + static_cast<int64_t>(row) * network_.output.outputs;
         auto hide = [&](int id) {
-            logits[id] = -std::numeric_limits<float>::infinity();
+            logits[id] = MINUS_INFINITY;
             int first = id / PANEL * PANEL, count = std::min(PANEL, network_.output.outputs - first);
             maxima_[static_cast<int64_t>(row) * panels_ + id / PANEL] = panel_maximum(logits + first, count);
         };
@@ -308,7 +310,8 @@ class Search {
     // The best continuations of the hypotheses whose logits start at `row`, best first; of equal ones the first.
     void find_candidates(const Live& live, int row, std::vector<Candidate>& best) const {
         const size_t wanted = task_.beam == 1 ? 1 : 2 * task_.beam;
-        const float none = -std::numeric_limits<float>::infinity();
+        auto enters = [&](float score) { return score > (best.size() < wanted ? MINUS_INFINITY : best.back().score); };
+        auto is_worse = [](float score, const Candidate& other) { return score > other.score; };
         best.clear();
         for (size_t h = 0; h < live.hypotheses.size(); ++h, ++row) {
             const float score = live.hypotheses[h].score, log_total = log_totals_[row];
@@ -316,19 +319,18 @@ class Search {
             const float* logits = logits_.data() + static_cast<int64_t>(row) * network_.output.outputs;
             if (std::isnan(log_total)) best.insert(best.begin(), {log_total, static_cast<int32_t>(h), 0});
             for (int panel = 0; panel < panels_; ++panel) {
-                if (!(score + (maxima[panel] - log_total) > (best.size() < wanted ? none : best.back().score))) continue;
+                if (!enters(score + (maxima[panel] - log_total))) continue;
                 int first = panel * PANEL, last = std::min(first + PANEL, network_.output.outputs);
                 for (int token = first; token < last; ++token) {
                     float total = score + (logits[token] - log_total);
-                    if (!(total > (best.size() < wanted ? none : best.back().score))) continue;
-                    auto after = std::upper_bound(best.begin(), best.end(), total,
-                                                  [](float value, const Candidate& other) { return value > other.score; });
-                    best.insert(after, {total, static_cast<int32_t>(h), token});
+                    if (!enters(total)) continue;
+                    auto place = std::upper_bound(best.begin(), best.end(), total, is_worse);  // after equal ones
+                    best.insert(place, {total, static_cast<int32_t>(h), token});
                     if (best.size() > wanted) best.pop_back();
                 }
             }
         }
-        while (best.size() < wanted) best.push_back({none, 0, 0});
+        while (best.size() < wanted) best.push_back({MINUS_INFINITY, 0, 0});
     }
 
     // Extend every input's hypotheses by one token.
@@ -344,14 +346,15 @@ class Search {
             for (size_t c = 0; c < candidates.size(); ++c) {
                 const auto& candidate = candidates[c];
                 const auto& parent = live.hypotheses[candidate.hypothesis];
-                bool ends = at_limit || std::find(task_.end, task_.end + task_.end_count, candidate.token) != task_.end + task_.end_count;
+                const int32_t* last_end = task_.end + task_.end_count;
+                bool ends = at_limit || std::find(task_.end, last_end, candidate.token) != last_end;
                 if (std::isnan(candidate.score)) failed(live.input, candidate.score);
                 if (ends && c < static_cast<size_t>(task_.beam)) finish(live.input, parent, candidate, penalty);
                 auto& list = ends ? hopeless : next;
                 if (list.size() < static_cast<size_t>(task_.beam)) {
                     Hypothesis hypothesis = parent;
                     hypothesis.tokens.push_back(candidate.token);
-                    hypothesis.score = ends ? -std::numeric_limits<float>::infinity() : candidate.score;
+                    hypothesis.score = ends ? MINUS_INFINITY : candidate.score;
                     list.push_back(std::move(hypothesis));
                 }
             }
@@ -362,7 +365,7 @@ class Search {
     }
 
     void finish(int input, const Hypothesis& parent, const Candidate& last, float penalty) {
-        if (!(last.score > -std::numeric_limits<float>::infinity())) return;
+        if (!(last.score > MINUS_INFINITY)) return;
         auto& kept = finished_[input];
         float penalised = last.score / penalty;
         auto after = std::upper_bound(kept.begin(), kept.end(), penalised,
@@ -376,16 +379,19 @@ class Search {
     // Logits that are not numbers: the input's only result is one whose score is not a number either.
     void failed(int input, float score) { finished_[input] = {{{}, score, score}}; }
 
-    float penalty_of(int tokens) const { return std::pow((5.0f + static_cast<float>(tokens)) / 6.0f, task_.length_penalty); }
+    float penalty_of(int tokens) const {
+        return std::pow((5.0f + static_cast<float>(tokens)) / 6.0f, task_.length_penalty);
+    }
 
     // Whether no live hypothesis can still enter the kept ones: its score can only fall, and the penalty is largest at
     // the maximum length.
     bool stopped(const Live& live) const {
         const auto& kept = finished_[live.input];
         if (length_ >= task_.max_tokens[live.input] || (!kept.empty() && std::isnan(kept[0].score))) return true;
-        float best = -std::numeric_limits<float>::infinity();
+        float best = MINUS_INFINITY;
         for (const auto& hypothesis : live.hypotheses) best = std::max(best, hypothesis.score);
-        float worst = kept.size() < static_cast<size_t>(task_.kept) ? -std::numeric_limits<float>::infinity() : kept.back().penalised;
+        bool full = kept.size() == static_cast<size_t>(task_.kept);
+        float worst = full ? kept.back().penalised : MINUS_INFINITY;
         return best / penalty_of(task_.max_tokens[live.input]) <= worst;
     }
 

@@ -43,7 +43,8 @@ class Threads {
         }
         ++generation_;
         Job& job = jobs_[generation_ % JOBS];
-        job.call.store([](const void* body, int i) { (*static_cast<const Task*>(body))(i); }, std::memory_order_relaxed);
+        void (*call)(const void*, int) = [](const void* body, int i) { (*static_cast<const Task*>(body))(i); };
+        job.call.store(call, std::memory_order_relaxed);
         job.body.store(&task, std::memory_order_relaxed);
         job.tasks.store(tasks, std::memory_order_relaxed);
         finished_.store(0, std::memory_order_relaxed);
