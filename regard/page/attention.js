@@ -54,7 +54,7 @@ export function attentionView({ models, saveState, isFirstScreen = false }) {
     const { kind, layer, head } = open;
     const isSameModel = inputs().model === requested.model;
     open = isSameModel ? { kind, layer, head } : { kind };
-    changes = isSameModel ? { ...NO_CHANGES, off: changes.off } : NO_CHANGES;
+    changes = isSameModel && displayed ? { ...NO_CHANGES, off: changes.off } : NO_CHANGES; // nothing that was refused
     if (compared?.source === requested.source) compared = { ...compared, source: inputs().source }; // of the same sentence
     undone = [];
     clicked = "";
