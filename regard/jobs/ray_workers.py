@@ -8,6 +8,8 @@ workers are busy, and repeats the shards of workers that die. If the command its
 import logging
 import os
 import pickle
+import re
+import socket
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
@@ -15,6 +17,9 @@ from regard.errors import RegardError
 from regard.jobs.shards import FinishedShard, ShardSource
 from regard.jobs.tasks import AnswerTexts, ShardWork
 from regard.threads import one_thread
+
+CONNECTION_SECONDS = 10
+"""How long to wait for the head of a cluster, in seconds."""
 
 
 def import_ray() -> Any:
@@ -36,6 +41,7 @@ class RayEngine:
 
     def __init__(self, address: str | None, device: str, workers: int | None) -> None:
         """`workers` is the number of models; by default one per GPU, or per CPU if there are none."""
+        os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # it warns of what Ray Data does on purpose
         if address is None:  # a cluster of one machine, which listens on the loopback interface only
             os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
         self.ray = import_ray()
@@ -57,8 +63,12 @@ class RayEngine:
         if address is None:
             options["include_dashboard"] = False
         try:
+            if address is not None and (
+                match := re.fullmatch(r"(\[?[\w.:-]+\]?):(\d+)", address)
+            ):  # Ray waits for minutes
+                socket.create_connection((match[1].strip("[]"), int(match[2])), CONNECTION_SECONDS).close()
             self.ray.init(address or "local", **options)
-        except (ConnectionError, ValueError, RuntimeError) as error:
+        except (OSError, OverflowError, ValueError, RuntimeError) as error:
             reason = str(error).partition("\n")[0]
             raise RegardError(
                 f"no Ray cluster could be reached at {address}: {reason}; start one with ray start --head, or leave "

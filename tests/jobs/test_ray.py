@@ -66,6 +66,20 @@ def test_a_missing_package_is_named(folder: Path, tmp_path: Path, monkeypatch: p
     assert message == "--engine ray needs Ray: pip install 'regard[ray]'"
 
 
+@needs_ray
+@pytest.mark.long
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "auto", "nowhere"])
+def test_an_address_without_a_cluster_is_reported(folder: Path, tmp_path: Path, address: str) -> None:
+    files = ["--input", str(folder / "in.fr"), "--output", str(tmp_path / "out.en")]
+    words = ["translate", "--model", str(folder / "model"), *files, "--engine", "ray", "--address", address]
+    done = subprocess.run(
+        [sys.executable, "-m", "regard", *words], capture_output=True, text=True, env=ENVIRONMENT, timeout=120
+    )
+    assert done.returncode == 2
+    assert f"regard: no Ray cluster could be reached at {address}: " in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 class RayCluster:
     """A cluster of two workers in processes of its own."""
 
