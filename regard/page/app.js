@@ -1,33 +1,29 @@
 // The page of `regard serve`: its views. The URL's hash names the view and contains its complete state.
 
 import { createRequests } from "./api.js";
-import { attentionView } from "./attention.js";
 import { make } from "./dom.js";
-import { labs } from "./labs.js";
-import { layersView } from "./layers.js";
-import { readView } from "./read.js";
-import { runsView } from "./runs.js";
 import { createTakeAway } from "./take_away.js";
-import { translateView } from "./translate.js";
 import { createUrlUpdater } from "./url_history.js";
-import { writeView } from "./write.js";
 
-// Maps, not objects: names come from the URL, and every object has a "constructor".
+// The title of each view and its module, which is loaded when the view is first opened. Maps, not objects: names come from the
+// URL, and every object has a "constructor".
 const VIEWS = new Map([
-  ["translate", ["Translate", translateView]],
-  ["look", ["Attention", attentionView]],
-  ["layers", ["Layers", layersView]],
-  ["write", ["Write", writeView]],
-  ["read", ["Read", readView]],
-  ["runs", ["Runs", runsView]],
-  ["labs", ["Labs", labs]],
+  ["translate", ["Translate", async () => (await import("./translate.js")).translateView]],
+  ["look", ["Attention", async () => (await import("./attention.js")).attentionView]],
+  ["layers", ["Layers", async () => (await import("./layers.js")).layersView]],
+  ["write", ["Write", async () => (await import("./write.js")).writeView]],
+  ["read", ["Read", async () => (await import("./read.js")).readView]],
+  ["runs", ["Runs", async () => (await import("./runs.js")).runsView]],
+  ["labs", ["Labs", async () => (await import("./labs.js")).labs]],
 ]);
+const NOT_LOADED = "This view could not be loaded. Is “regard serve” still running?";
 const main = document.getElementById("main");
 const links = new Map([...VIEWS].map(([name, [title]]) => [name, make("a", { href: `#/${name}` }, title)]));
 const url = createUrlUpdater();
 const takeAway = createTakeAway(() => current?.view);
 let current = null; // the name and the view that are displayed
 let currentHash = null; // the hash that the view displays
+let navigations = 0; // number of times that the user went somewhere
 
 // Views that work without models.
 const WITHOUT_MODELS = ["runs", "labs"];
@@ -62,7 +58,7 @@ function saveState(name, options, { push = false } = {}) {
   currentHash = hash;
 }
 
-function route(models) {
+async function route(models) {
   if (location.hash === currentHash || location.hash === "#main") return;
   const isFirst = currentHash === null;
   url.cancel();
@@ -70,9 +66,14 @@ function route(models) {
   const { name, rest, options } = parseHash(models);
   links.get(name).href = location.hash || `#/${name}`;
   if (current?.name !== name) {
-    const [title, createView] = VIEWS.get(name);
+    const number = (navigations += 1);
+    const [title, load] = VIEWS.get(name);
     current?.view.close?.();
+    current = null;
     takeAway.close();
+    const createView = await load().catch(() => null);
+    if (number !== navigations) return; // the user has gone elsewhere meanwhile
+    if (!createView) return showNotLoaded();
     const isFirstScreen = isFirst && /^#?\/?$/.test(location.hash);
     current = { name, view: createView({ models, saveState, isFirstScreen }) };
     main.replaceChildren(current.view.root);
@@ -83,6 +84,11 @@ function route(models) {
     scrollTo(0, 0);
   }
   current.view.update(options, rest);
+}
+
+function showNotLoaded() {
+  currentHash = null; // so that the same link loads it again
+  main.replaceChildren(make("div", { class: "view" }, make("p", { class: "notice notice-error", role: "status" }, NOT_LOADED)));
 }
 
 async function start() {

@@ -2,8 +2,6 @@
 
 import { createRequests } from "./api.js";
 import { make } from "./dom.js";
-import { encodeGif } from "./gif.js";
-import { elementToSvg, svgToCanvas } from "./svg_export.js";
 
 const MAX_GIF_WIDTH = 1000; // pixels
 const MAX_GIF_FRAMES = 60;
@@ -70,15 +68,18 @@ export function createTakeAway(currentView) {
   }
 
   async function savePng() {
+    const { elementToSvg, svgToCanvas } = await import("./svg_export.js");
     const canvas = await svgToCanvas(elementToSvg(chosen()), Math.max(2, devicePixelRatio || 1));
     return download(await new Promise((resolve) => canvas.toBlob(resolve, "image/png")), fileName("png"));
   }
 
   async function saveSvg() {
+    const { elementToSvg } = await import("./svg_export.js");
     return download(new Blob([elementToSvg(chosen()).text], { type: "image/svg+xml" }), fileName("svg"));
   }
 
   async function saveGif() {
+    const [{ elementToSvg, svgToCanvas }, { encodeGif }] = await Promise.all([import("./svg_export.js"), import("./gif.js")]);
     const animation = currentView().animation();
     const before = animation.current();
     const stride = Math.ceil(animation.count / MAX_GIF_FRAMES);

@@ -808,6 +808,25 @@ def test_bars_are_visible_with_forced_colours(context: Any, address: str, scheme
 TITLES = {"look": "Attention", "write": "Write", "read": "Read", "labs": "Labs"}
 
 
+def test_a_view_loads_only_its_own_modules(opened: Opened) -> None:
+    requested: list[str] = []
+    opened.page.on("request", lambda request: requested.append(request.url))
+    opened.open("#/translate")
+    assert any(url.endswith("/page/translate.js") for url in requested)
+    others = ("attention_map.js", "runs.js", "labs.js", "gif.js")
+    assert not any(url.endswith(others) for url in requested)
+    opened.page.get_by_role("link", name="Labs").click()
+    opened.page.get_by_role("link", name="Write").click()  # before the first is loaded
+    opened.until(lambda: opened.page.title() == "Write · Regard")
+    opened.page.route("**/page/runs.js", lambda route: route.abort())
+    opened.page.get_by_role("link", name="Runs").click()
+    opened.until(lambda: "could not be loaded" in opened.text("main"))
+    opened.page.unroute("**/page/runs.js")
+    opened.page.get_by_role("link", name="Read").click()
+    opened.until(lambda: opened.page.title() == "Read · Regard")
+    opened.said = [said for said in opened.said if REFUSED not in said]
+
+
 def test_unknown_views_and_options(opened: Opened) -> None:
     for name in ("constructor", "__proto__", "toString", "hasOwnProperty", "nothing"):
         opened.open(f"#/{name}?model={name}&source=Oui", ".attention-heads button")
