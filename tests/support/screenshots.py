@@ -16,7 +16,7 @@ from tests.support.browser import chromium, serving
 
 DOCS = Path(__file__).parents[2] / "docs"
 SENTENCE = "Il y a trois livres sur la table."
-PARTS = {"page-cell": ".cell-card"}
+PARTS = {"page-cell": ".cell-card", "page-change": ".words"}
 """Screenshots of one part of the page: its selector."""
 
 
@@ -31,6 +31,7 @@ def list_shots(writer: str | None, tagger: str | None, run: str | None) -> list[
         ("page-attention", desk, f"#/look?{urlencode(attention | {'step': 5})}", ".beam"),
         ("page-attention-dark", night, f"#/look?{urlencode(fr_en)}", ".beam"),
         ("page-cell", desk, f"#/look?{urlencode(fr_en | {'row': 3, 'column': 4})}", ".cell-step-4"),
+        ("page-change", desk, f"#/look?{urlencode(fr_en | {'hide': 4})}", ".word-usual"),
         ("page-phone", phone, f"#/translate?{urlencode({'source': SENTENCE})}", ".alternatives li"),
     ]
     layers = {"model": "petit-fr-en", "source": SENTENCE, "stack": "decoder", "token": 4}
