@@ -39,10 +39,8 @@ def quick_copy(
 
 
 def _described(model: Model) -> tuple[Model, str]:
-    threads = torch.get_num_threads()
     engine = model.network.search_engine if isinstance(model.network, FastCopy) else None
-    place = f"{threads} {'thread' if threads == 1 else 'threads'}" if model.device.type == "cpu" else str(model.device)
-    return model, f"decoding with {_engine_name(model.network) if engine is None else engine.name}, {place}"
+    return model, f"decoding with {_engine_name(model.network) if engine is None else engine.name} on {model.device}"
 
 
 def _engine_name(network: Any) -> str:
