@@ -46,6 +46,19 @@ function copyElement(element, parent, copy) {
     if (child.nodeType === Node.TEXT_NODE) drawText(target, child, style, copy);
     else if (child.nodeType === Node.ELEMENT_NODE) copyElement(child, target, copy);
   }
+  if (element instanceof HTMLQuoteElement && element.tagName === "Q") drawQuotes(target, element, style, copy);
+}
+
+// The quotation marks of a quotation, which are not part of its text.
+function drawQuotes(parent, element, style, { origin }) {
+  const rects = [...element.getClientRects()];
+  if (!rects.length) return;
+  setFont(style);
+  const ascent = measuring.measureText("x").fontBoundingBoxAscent;
+  const [first, last] = [rects[0], rects.at(-1)];
+  for (const [mark, x, y] of [["“", first.left, first.top], ["”", last.right - measuring.measureText("”").width, last.top]]) {
+    parent.append(node("text", { x: x - origin.left, y: y - origin.top + ascent, ...fontOf(style) }, mark));
+  }
 }
 
 function relativeBox({ left, top, width, height }, { origin }) {
@@ -67,6 +80,12 @@ function drawBox(parent, box, style) {
     width: style[`border${side}Style`] === "none" ? 0 : parseFloat(style[`border${side}Width`]),
     colour: style[`border${side}Color`],
   }));
+  const share = style.backgroundImage.startsWith("linear-gradient") ? Number.parseFloat(style.getPropertyValue("--p")) : NaN;
+  if (!Number.isNaN(share)) { // a bar, filled up to a share
+    for (const [part, variable] of [[1, "--edge"], [share, "--line"]]) {
+      parent.append(node("rect", { ...box, width: Math.max(0, box.width * part), rx: radius, fill: style.getPropertyValue(variable) }));
+    }
+  }
   const [{ width, colour }] = sides;
   const isFrame = width > 0 && isVisible(colour) && sides.every((side) => side.width === width && side.colour === colour);
   const inset = isFrame ? width / 2 : 0;
