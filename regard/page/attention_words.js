@@ -8,6 +8,8 @@ import { createTokenNames } from "./token_names.js";
 
 const HINT = "Select a source word to hide it from the model. Select an output word to see its alternatives. The stronger the tint, the less likely the model found the word.";
 
+const SURE = 0.9; // probability from which a word is not tinted: training with label smoothing allows hardly more
+
 // `onHide(positions, isHidden)`, `onBranch(ids)`, `onUndo()`, `onReset()` and `onRemove(changes)` change what is changed.
 export function createWords(data, { changes, usual, canUndo, canBranch, onHide, onBranch, onUndo, onReset, onRemove }) {
   const name = createTokenNames(data);
@@ -46,7 +48,7 @@ export function createWords(data, { changes, usual, canUndo, canBranch, onHide, 
   }
 
   function tint(button, p) {
-    button.style.setProperty("--doubt", Math.sqrt(Math.max(0, 1 - p))); // small doubts are visible, too
+    button.style.setProperty("--doubt", Math.sqrt(Math.max(0, 1 - p / SURE))); // small doubts are visible, too
     button.classList.toggle("word-unlikely", p < 0.5);
   }
 

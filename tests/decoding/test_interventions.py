@@ -249,10 +249,13 @@ def test_patterns_of_heads() -> None:
         ("encoder", "mixed"): torch.eye(t).roll(2, 1) * 0.8 + equal * 0.2,
     }
     for (kind, label), weights in cases.items():
-        assert head_pattern(kind, weights, last if label == "sink" else none, none).label == label  # type: ignore[arg-type]
+        sinks = last if label == "sink" else none
+        assert head_pattern(kind, weights, ~none, sinks, none).label == label  # type: ignore[arg-type]
     assert {label for _, label in cases} == set(PATTERN_RULES)
-    assert head_pattern("cross", torch.eye(1), none[:1], none[:1]) == HeadPattern("aligned", 1.0)
-    assert head_pattern("decoder", torch.eye(1), none[:1], none[:1]).label == "mixed"
+    assert head_pattern("cross", torch.eye(t), ~last, last, last).label == "aligned"  # the last row is no word
+    one = none[:1]
+    assert head_pattern("cross", torch.eye(1), ~one, one, one) == HeadPattern("aligned", 1.0)
+    assert head_pattern("decoder", torch.eye(1), ~one, one, one).label == "mixed"
 
 
 def test_hooks_are_removed_after_an_error(petit: Model) -> None:
