@@ -102,7 +102,7 @@ class TrainingSetup:
     """Every validation example once, of any length that fits into a batch and the model's positions."""
     examples: list[tuple[str, str]]
     """The validation text: source and reference, text and class, a prompt and its continuation, or a text with a mask
-    and the word that it replaces."""
+    and the word that it replaces. Only the first rank, which validates, has it."""
     sentences: list[TaggedSentence]
     """The validation text of tagging."""
     example_count: int
@@ -161,7 +161,8 @@ def prepare_training(
     base = None if recipe.start is None else _load_base(recipe.start, data.task)
     framing = _new_framing(recipe, data, cache) if base is None else _framing_of(base, data.task)
     problems = CorpusProblems(data.skip_bad, SKIP_IN_TRAINING)
-    text = prepared_text(data, framing.tokenizer, cache, problems, recipe.tokenizer.dropout, recipe.train.seed)
+    dropout, seed = recipe.tokenizer.dropout, recipe.train.seed
+    text = prepared_text(data, framing.tokenizer, cache, problems, dropout, seed, validates=rank == 0)
     text = _with_leading_ids(text, data, framing)
     classes = text.train.classes
     network = _new_network(recipe, framing, len(classes)) if base is None else _fine_tuned(base, recipe, classes)

@@ -171,10 +171,19 @@ def tokenizer_times(corpus: Corpus) -> int:
 
 
 def prepared_text(
-    data: DataSection, tokenizer: Tokenizer, cache: Path, problems: CorpusProblems, dropout: float = 0.0, seed: int = 0
+    data: DataSection,
+    tokenizer: Tokenizer,
+    cache: Path,
+    problems: CorpusProblems,
+    dropout: float = 0.0,
+    seed: int = 0,
+    validates: bool = True,
 ) -> TrainingText:
-    """The encoded text, split into training and validation, with BPE dropout in the training text if requested."""
-    text = _parts(data, tokenizer, cache, problems)
+    """The encoded text, split into training and validation, with BPE dropout in the training text if requested.
+
+    A process that does not validate needs no validation text in words: to find what is held out, all of it is read.
+    """
+    text = _parts(data, tokenizer, cache, problems, validates)
     text = replace(text, train=replace(text.train, times=corpus_times(data, text.train)))
     return replace(text, train=add_bpe_variants(text.train, tokenizer, dropout, seed=seed)) if dropout else text
 
@@ -190,7 +199,9 @@ def corpus_times(data: DataSection, train: TokenizedCorpus) -> tuple[float, ...]
     return tuple((max(sizes) / size) ** (1 - 1 / data.temperature) if size else 1.0 for size in sizes)
 
 
-def _parts(data: DataSection, tokenizer: Tokenizer, cache: Path, problems: CorpusProblems) -> TrainingText:
+def _parts(
+    data: DataSection, tokenizer: Tokenizer, cache: Path, problems: CorpusProblems, validates: bool
+) -> TrainingText:
     """The encoded text, split into training and validation."""
     options: dict[str, Any] = {
         "documents": data.documents,
@@ -206,6 +217,8 @@ def _parts(data: DataSection, tokenizer: Tokenizer, cache: Path, problems: Corpu
         train, validation = split(train, data.held_out, anywhere=data.documents == "file")
     else:
         return TrainingText(train, None, [])
+    if not validates:
+        return TrainingText(train, validation, [])
     if data.task == "language":
         return TrainingText(train, validation, _prompts(validation, tokenizer))
     corpora = data.train if data.validation is None else (data.validation,)

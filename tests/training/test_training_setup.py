@@ -376,6 +376,16 @@ def test_one_long_text_is_split_by_tokens(tmp_path: Path) -> None:
     assert all(prompt + rest in text[900:] for prompt, rest in task.examples)
 
 
+def test_only_the_first_rank_reads_the_validation_text(tmp_path: Path) -> None:
+    """The others would read all of the training text to find what is held out, and never use it."""
+    corpus = Corpus((lines(tmp_path, "a", [f"n {n}" for n in range(40)]), lines(tmp_path, "b", ["x"] * 40)))
+    recipe = petit_recipe(DataSection(train=(corpus,), held_out=0.1))
+    first, second = (prepare_training(recipe, tmp_path / "cache", False, rank, 2) for rank in (0, 1))
+    assert (len(first.examples), second.examples) == (4, [])
+    assert first.digest == second.digest
+    assert second.validation is not None
+
+
 def test_too_little_text_to_hold_out_is_an_error(tmp_path: Path) -> None:
     corpus = Corpus((lines(tmp_path, "a", ["one"]), lines(tmp_path, "b", ["two"])))
     with pytest.raises(ValueError, match=r"held_out=0\.5 of 1 examples leaves one part empty"):
