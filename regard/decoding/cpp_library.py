@@ -49,7 +49,10 @@ def load_library(portable: bool = False) -> ctypes.CDLL:
     path = cache_folder() / f"engine-{_digest(compiler, options)}.so"
     if not path.exists():
         _compile(compiler, options, path)
-    return ctypes.CDLL(str(path))
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError as error:  # the file is damaged, or nothing in its file system may be executed
+        raise CompilerError(f"the library cannot be loaded: {error}; delete it, or set XDG_CACHE_HOME") from None
 
 
 def find_compiler() -> list[str]:

@@ -270,6 +270,14 @@ def test_no_library_is_loaded_that_others_can_change(monkeypatch: pytest.MonkeyP
         cache_folder()
 
 
+@pytest.mark.usefixtures("no_library")
+def test_a_damaged_library_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(cpp_library, "_compile", lambda _compiler, _options, path: path.write_bytes(b"\x7fELF"))
+    with pytest.raises(CompilerError, match=r"cannot be loaded: .*delete it, or set XDG_CACHE_HOME"):
+        load_library()
+
+
 def test_a_model_that_is_not_covered_says_why() -> None:
     with pytest.warns(UserWarning, match="compiled=True does not cover window=4: the copy is not compiled"):
         assert make_fast_copy(network_of("window"), "float32", compiled=True).search_engine is None

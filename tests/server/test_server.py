@@ -57,7 +57,8 @@ def test_translations_equal_those_of_a_direct_call(server: Running, petit: regar
         assert status == 200
         assert found["model"] == "petit-fr-en"
         assert [each["text"] for each in found["translations"]] == [each.text for each in wanted]
-        assert [each["score"] for each in found["translations"]] == pytest.approx([each.score for each in wanted])
+        scores = [each["score"] for each in found["translations"]]  # in C++, which rounds differently
+        assert scores == pytest.approx([each.score for each in wanted], abs=1e-4)
 
 
 def test_concurrent_clients_get_their_own_responses(server: Running, petit: regard.Model) -> None:
