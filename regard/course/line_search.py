@@ -7,7 +7,7 @@ the values that the changed lines computed, then for their words. It is better t
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -26,6 +26,10 @@ MIN_OVERLAP_OF_OMISSION = 0.6
 """The same if the mistake is that something is missing, so that the words of the mistake are not there."""
 MIN_WORD_MARGIN = 0.05
 """By how much the most similar line must be more similar than the second."""
+COMMON_NAMES = frozenset(
+    {"for", "lambda", "not", "and", "else", "shape", "size", "len", "range", "sum", "mean", "list", "tuple", "expand"}
+)
+"""Names that lines use for many purposes, so that they do not tell where a mistake is."""
 CHANGED_WORD_WEIGHT = 3
 """How much more a word counts if the right and the wrong line differ in it."""
 
@@ -55,7 +59,7 @@ class TracedFile:
         """The name of the top-level function or method that contains a line; empty outside of functions."""
         return next((name for name, (span, _) in self.functions.items() if line in span), "")
 
-    def functions_at(self, lines: set[int]) -> set[str]:
+    def functions_at(self, lines: Set[int]) -> set[str]:
         """The names of the functions that contain these lines."""
         return {name for line in lines if (name := self.function_at(line))}
 
@@ -93,7 +97,8 @@ class _Search:
                 return FoundLine(self._call_site(tensor), True)
             if self.places & names and (line := self._by_words(lines)) is not None:
                 return FoundLine(line, False)
-        return None
+        line = self._only_statement() or self._by_new_name()
+        return None if line is None else FoundLine(line, False)
 
     @cached_property
     def _is_control_flow(self) -> bool:
@@ -323,8 +328,38 @@ class _Search:
             return None
         return -similar[0][1]
 
+    def _only_statement(self) -> int | None:
+        """The line of a function's only statement, if the mistake must be in this function."""
+        names = [name for name in self.places if name in self.solution.functions]
+        if len(names) != 1 or len(self.places) != 1:
+            return None
+        span, code = self.solution.functions[names[0]]
+        if any(tensor.line in span for tensor in self.solution.traced):
+            return None  # its values say more
+        body = ast.parse(code).body[0]
+        own = {name.rpartition(".")[2] for name in self.solution.functions if name not in self.right.functions}
+        if not isinstance(body, ast.FunctionDef) or len(body.body) != 1 or hasattr(body.body[0], "body"):
+            return None
+        line = max(lines[0] for _, lines in statements(self.solution.source) if lines[0] in span)
+        return None if words_of(self.solution.source, set(span)) & own else line
 
-@lru_cache(maxsize=64)
+    def _by_new_name(self) -> int | None:
+        """The only line that uses a name that the mistake brings in, such as `ord` or `detach`."""
+        known = words_of(self.right.source, set(range(1, self.right.source.count("\n") + 2)))
+        new = {
+            word for word in words_of(self.wrong.source, self.edited) - known if len(word) > 2 and word.isidentifier()
+        }
+        names = {name for name in self.solution.functions if name in self.places or name not in self.right.functions}
+        lines = self.solution.lines_of(names)
+        using = {
+            span[0]
+            for _, span in statements(self.solution.source)
+            if span[0] in lines and words_of(self.solution.source, set(span)) & new
+        }
+        return using.pop() if len(using) == 1 else None
+
+
+@lru_cache(maxsize=1024)
 def _functions(source: str) -> list[tuple[str, tuple[range, str]]]:
     """The top-level functions and methods of a source: the lines of each, and its code without comments."""
     tree = parse_source(source)
@@ -342,7 +377,7 @@ def _without_docstring(node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.stmt
     return ast.copy_location(type(node)(**fields), node)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=1024)
 def _loop_lines(source: str) -> frozenset[int]:
     """The lines inside loops."""
     tree = parse_source(source)

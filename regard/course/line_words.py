@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections.abc import Set
 from functools import lru_cache
 
 from regard.course.solution_file import parse_source
@@ -25,15 +26,17 @@ SAME_OPERATION = {
         ("arange", "range", "linspace"),
         ("sin", "cos"),
         ("std", "var"),
+        ("max", "maximum", "amax", "nlargest"),
+        ("min", "minimum", "amin", "nsmallest"),
     )
     for word in operations
 }
 """Names of operations that students use for the same purpose."""
-DISTINCTIVE_OPERATIONS = frozenset(SAME_OPERATION.values()) - {"transpose", "view", "matmul"}
+DISTINCTIVE_OPERATIONS = frozenset(SAME_OPERATION.values()) - {"transpose", "view", "matmul", "max", "min"}
 """Operations that few lines use."""
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=1024)
 def statements(source: str) -> list[tuple[str, tuple[int, ...]]]:
     """The kind and the lines of each statement. Of statements that contain others, only the header counts."""
     tree = parse_source(source)
@@ -46,7 +49,7 @@ def statements(source: str) -> list[tuple[str, tuple[int, ...]]]:
     ]
 
 
-def words_of(source: str, numbers: set[int]) -> frozenset[str]:
+def words_of(source: str, numbers: Set[int]) -> frozenset[str]:
     """The names, numbers and operators in these lines; operations with the same purpose have the same word."""
     lines = source.split("\n")
     text = " ".join(lines[number - 1].partition("  #")[0] for number in sorted(numbers) if number <= len(lines))

@@ -30,15 +30,26 @@ class StageProgress:
     """Whether the line computes something else from the last stage that agrees, so that its result may be wrong."""
 
 
-def edited_lines(source: str, other: str) -> set[int]:
+@lru_cache(maxsize=1024)
+def edited_lines(source: str, other: str) -> frozenset[int]:
     """The lines of a file that differ from another file's, extended to complete statements."""
     lines, other_lines = source.splitlines(), other.splitlines()
-    opcodes = SequenceMatcher(None, lines, other_lines, autojunk=False).get_opcodes()
-    changed = {line + 1 for kind, start, end, _, _ in opcodes if kind != "equal" for line in range(start, end)}
-    return changed | {line for span in _statement_spans(source) if not changed.isdisjoint(span) for line in span}
+    first = _common_start(lines, other_lines)
+    last = _common_start(lines[first:][::-1], other_lines[first:][::-1])  # comparing only what is between is fast
+    differing, other_differing = (part[first : len(part) - last] for part in (lines, other_lines))
+    opcodes = SequenceMatcher(None, differing, other_differing, autojunk=False).get_opcodes()
+    changed = {first + line + 1 for kind, start, end, _, _ in opcodes if kind != "equal" for line in range(start, end)}
+    extended = {line for span in _statement_spans(source) if not changed.isdisjoint(span) for line in span}
+    return frozenset(changed | extended)
 
 
-@lru_cache(maxsize=64)
+def _common_start(one: Sequence[str], other: Sequence[str]) -> int:
+    """How many of the first items are equal."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((number for number, (left, right) in pairs if left != right), min(len(one), len(other)))
+
+
+@lru_cache(maxsize=1024)
 def _statement_spans(source: str) -> list[range]:
     """The lines of each simple statement."""
     simple = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.stmt) and not hasattr(node, "body")]

@@ -40,6 +40,20 @@ MISTAKES = [
     ("einsum", "self.act = nn.ReLU()", "self.act = nn.Identity()", "feed-forward-without-activation"),
     ("einsum", "self.src_attn(y, m, m, mask", "self.src_attn(y, y, y, mask", "encoder-output-unused"),
     ("einsum", "self.src_attn(y, m, m, mask=src_mask)", "self.src_attn(y, m, m)", "padding-attended"),
+    ("einsum", "FeedForward(d_model, d_ff, dropout)", "FeedForward(d_model, d_ff)", "dropout-hard-coded"),
+    ("einsum", "deepcopy(module) for _ in", '__import__("copy").copy(module) for _ in', "layers-share-parameters"),
+    (
+        "folded",
+        "            x = layer(x, mask)\n        return self.norm(x)",
+        "            y = layer(x, mask)\n        return self.norm(y)",
+        "layers-not-chained",
+    ),
+    (
+        "folded",
+        "self.src_attn(self.norm2(x), memory,",
+        "self.self_attn(self.norm2(x), memory,",
+        "source-attention-unused",
+    ),
     ("builtin", "hidden = ~whole", "hidden = whole", None),  # not in attention itself
     ("builtin", "math.pi / 2 - angles", "angles", "positions-sin-cos-exchanged"),
     ("builtin", "torch.outer(torch.arange(max_len)", "torch.outer(torch.arange(max_len) + 1", "positions-start-at-one"),
@@ -70,7 +84,12 @@ MISTAKES = [
     ("folded", "mean = x.sum(-1, keepdim=True) / self.n", "mean = 0", "norm-not-centred"),
     ("folded", "memory, memory, src_mask)", "memory, memory, tgt_mask)", "cross-attention-masked-causally"),
     ("folded", "self.self_attn(y, y, y, tgt_mask)", "self.self_attn(y, y, y)", "target-mask-unused"),
-    ("folded", "x = x + self.dropout(self.self_attn(y, y, y, mask))", "x = self.self_attn(y, y, y, mask)", None),
+    (
+        "folded",
+        "x = x + self.dropout(self.self_attn(y, y, y, mask))",
+        "x = self.self_attn(y, y, y, mask)",
+        "residual-missing",
+    ),
 ]
 
 
@@ -167,7 +186,6 @@ def test_two_mistakes_are_both_named(annotated: Assignment) -> None:
         ("(std + self.eps)", "(std**2 + self.eps).sqrt()"),
         ("self.eps = eps", "self.eps = 1e-5"),
         ("torch.ones(1, size, size).tril().bool()", "torch.ones(size, size).tril()"),
-        ("nn.Dropout(dropout)", "nn.Dropout(p=0.3)"),
         ("self.pe[: x.size(1)]", "self.pe[: x.size(1)].detach()"),
     ],
 )

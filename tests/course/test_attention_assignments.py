@@ -85,6 +85,22 @@ def test_every_probe_has_points(name: str) -> None:
 
 
 OTHER_STYLES = [
+    (SELF, "by_hand", "softmax-overflows", [("torch.exp(z - z.max(dim=dim, keepdim=True).values)", "torch.exp(z)")]),
+    (SELF, "by_hand", "softmax-wrong-axis", [("e / e.sum(dim=dim, keepdim=True)", "e / e.sum()")]),
+    (SELF, "by_hand", "output-squeezed", [("(value.mT @ weights).mT", "(value.mT @ weights).mT.squeeze()")]),
+    (HEADS, "helpers", "mask-only-in-training", [("if self.causal:", "if self.causal and self.training:")]),
+    (
+        HEADS,
+        "helpers",
+        "length-hard-coded",
+        [
+            (
+                "self.heads, self.causal",
+                'self.register_buffer("hidden", torch.ones(128, 128).triu(1))\n        self.heads, self.causal',
+            ),
+            ("scores + self.future(x)", "scores.masked_fill(self.hidden[: x.size(1), : x.size(1)] == 1, -torch.inf)"),
+        ],
+    ),
     (SELF, "einsum", "no-scaling", [(" / self.scale", "")]),
     (SELF, "einsum", "query-key-swapped", [("bqd,bkd->bqk", "bkd,bqd->bqk")]),
     (SELF, "einsum", "weights-transposed", [("bqk,bkd->bqd", "bqk,bqd->bkd")]),
@@ -163,7 +179,7 @@ OTHER_STYLES = [
         [("o.view(b, self.h, t, self.d)", "o.view(self.h, b, t, self.d).transpose(0, 1)")],
     ),
     (HEADS, "einsum", "no-scaling", [(" * q.shape[-1] ** -0.5", "")]),
-    (HEADS, "einsum", "mask-hides-present", [("torch.ones(256, 256))", "torch.ones(256, 256), -1)")]),
+    (HEADS, "einsum", "mask-hides-present", [("torch.ones(1024, 1024))", "torch.ones(1024, 1024), -1)")]),
     (HEADS, "einsum", "mask-inverted", [("torch.tril", "torch.triu")]),
     (HEADS, "einsum", "mask-inverted", [("== 0", "== 1")]),
     (HEADS, "einsum", "mask-too-weak", [("-1e9", "1e-9")]),
@@ -270,12 +286,21 @@ def test_a_mistake_is_named_in_other_styles(name: str, style: str, mistake: str,
 
 
 TWO_AT_ONCE = [
+    (
+        HEADS,
+        "helpers",
+        {"mask-only-in-training", "dropout-on-output"},
+        [
+            ("if self.causal:", "if self.causal and self.training:"),
+            ("output = self.mix(mixed)", "output = self.drop(self.mix(mixed))"),
+        ],
+    ),
     (SELF, "einsum", {"no-scaling", "value-from-key"}, [(" / self.scale", ""), ("self.v(x)", "self.k(x)")]),
     (
         HEADS,
         "einsum",
         {"no-scaling", "mask-leaks-future"},
-        [(" * q.shape[-1] ** -0.5", ""), ("torch.ones(256, 256))", "torch.ones(256, 256), 1)")],
+        [(" * q.shape[-1] ** -0.5", ""), ("torch.ones(1024, 1024))", "torch.ones(1024, 1024), 1)")],
     ),
     (
         HEADS,

@@ -103,6 +103,13 @@ def test_a_starter_reports_gaps_and_no_mistakes(name: str) -> None:
             [("model.out(model.norm(x))\n\n\ndef gen", "model.out(x)\n\n\ndef gen")],
             "final-norm-missing",
         ),
+        ("kv-cache/rooms", [("if self.k is not None:\n", "if False:\n")], "cache-forgets-when-full"),
+        ("kv-cache/rooms", [("more = [*k.shape[:2], 2 * end,", "more = [*k.shape[:2], 50,")], "cache-too-small"),
+        (
+            "kv-cache/rooms",
+            [("attn_mask=mask)", "attn_mask=None if room is None else mask)")],
+            "given-model-changed",
+        ),
         ("kv-cache/rooms", [("triu(total - new + 1)", "triu(1)")], "cache-mask-wrong"),
         ("kv-cache/rooms", [("k, v = room.add(k, v)", "room.add(k, v)")], "cache-not-appended"),
         ("kv-cache/rooms", [("tokens[:, cache.length :]", "tokens[:, -1:]")], "cache-prompt-not-read"),

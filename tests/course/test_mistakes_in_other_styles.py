@@ -7,6 +7,42 @@ from regard.course.diagnose import diagnose
 from regard.course.observe import observe
 
 CASES = [
+    ("positions/loops", "k[b, h].T / size**0.5", "k[b, h].T / seq**0.5", "scaled-by-wrong-width"),
+    (
+        "batching/pure_python",
+        "torch.exp(scores - scores.amax(-1, keepdim=True))",
+        "torch.exp(scores)",
+        "softmax-overflows",
+    ),
+    ("batching/pure_python", "tokens[:, 1:length]", "tokens.roll(1, 1)[:, : length - 1]", "labels-shifted-backwards"),
+    ("bleu/loops", "        return 0\n    return min", "        return 1\n    return min", "penalty-of-nothing"),
+    (
+        "bleu/loops",
+        "[0 if totals[n] == 0 else matches[n] / totals[n] for n in range(max_n)]",
+        "[matches[n] / totals[n] for n in range(max_n) if totals[n]]",
+        "corpus-skips-orders",
+    ),
+    ("bpe-tokenizer/merge_by_merge", "+= words[word]", "= words[word]", "pairs-overwritten"),
+    ("bpe-tokenizer/merge_by_merge", "if ids and (first,", "if len(ids) > 1 and (first,", "merge-misses-last-pair"),
+    ("decoding/lists", "(5 + length) ** alpha / 6**alpha", "(5 + length) / 6**alpha", "length-penalty-formula"),
+    (
+        "decoding/lists",
+        "logits.argmax(-1), logits.shape[-1])",
+        "(logits.argmax() % logits.shape[-1]).expand(logits.shape[:-1]), logits.shape[-1])",
+        "temperature-zero-across-rows",
+    ),
+    (
+        "training-loop/torch_functions",
+        "step / (width * warmup**3) ** 0.5",
+        "step / warmup / width**0.5",
+        "schedule-warmup-exponent",
+    ),
+    (
+        "training-loop/token_by_token",
+        "for log_prob in log_probs:",
+        "for log_prob in (*log_probs[:word], *log_probs[word + 1 :]):",
+        "smoothing-target-without-share",
+    ),
     ("positions/complex_numbers", "* (-2 *", "* (-1 *", "frequencies-not-doubled"),
     ("positions/complex_numbers", "waves.real), -1)", "waves.real), 1)", "positions-not-interleaved"),
     ("positions/complex_numbers", "x.size(-1)).to", "x.size(-1)).conj().to", "rotary-backwards"),

@@ -13,14 +13,18 @@ from regard.course.observe import EXAMPLE, SolutionRun, observe
 
 
 def observe_variant(variant: Variant, assignment: Assignment) -> SolutionRun:
-    """Run a variant as a solution.
+    """Run a variant as a solution, once for the solution and for the matcher that compares it with all variants.
 
-    The matcher runs it again to compare the values, so random values are noticed. Tracing its lines costs more than
-    all probes together, so the matcher's trace is used here too.
+    Only the example is run twice, since the matcher traces its lines: random values are noticed there.
     """
     source = variant.applied_to(assignment.reference)
-    run = observe_untraced(source, assignment)
-    run.traced.extend(matcher_for(assignment)._run_probe(source, EXAMPLE).traced)
+    run, matcher = observe_untraced(source, assignment), matcher_for(assignment)
+    for probe in assignment.probes:
+        if probe != EXAMPLE:
+            values = {probe: run.values[probe]} if probe in run.values else {}
+            failures = {name: failure for name, failure in run.failures.items() if name in ("", probe)}
+            matcher.runs[source, probe] = SolutionRun(values, failures)
+    run.traced.extend(matcher._run_probe(source, EXAMPLE).traced)
     return run
 
 

@@ -19,6 +19,8 @@ from regard.course.assignment import Names, Probe
 from regard.course.line_tracing import tracing_paused
 
 SRC_VOCAB, TGT_VOCAB, HEADS, WIDTH, INNER = 11, 7, 2, 8, 16
+RATE = 0.25
+"""A rate of dropout that nobody hard-codes."""
 SOURCE = torch.tensor([[3, 1, 4], [2, 9, 0], [5, 8, 6], [7, 0, 0], [10, 2, 3]])
 TARGET = torch.tensor([[1, 2, 3], [6, 5, 4], [1, 3, 0], [2, 6, 6], [4, 1, 2]])
 
@@ -82,7 +84,8 @@ def attention_function(names: Names) -> dict[str, Tensor]:
     padding = torch.tensor([[1, 1, 1, 0], [1, 0, 1, 0], [0, 1, 1, 1]]).bool()[:, None, None]
     masked, weights = attention(query, key, value, mask=padding)
     blind, _ = attention(query, key, value, mask=torch.zeros(3, 1, 4, 4, dtype=torch.bool))
-    values = {"free": free, "free_weights": free_weights, "masked": masked, "weights": weights}
+    large, _ = attention(40 * query, 40 * key, value)  # exp of the scores overflows
+    values = {"free": free, "free_weights": free_weights, "masked": masked, "weights": weights, "extreme": large}
     return values | {"blind": blind.isfinite().all(), **_longer(attention, query, *longer)}
 
 
@@ -109,7 +112,12 @@ def stored_weights(names: Names) -> dict[str, Tensor]:
 def positions(names: Names) -> dict[str, Tensor]:
     """PositionalEncoding adds fixed values that move with the module."""
     module = _fill(names["PositionalEncoding"](WIDTH, 0.0)).eval()
-    values = {"positions only": module(torch.zeros(2, 5, WIDTH)), "added to input": module(_inputs(3, 4, WIDTH))}
+    values = {"as many rows as tokens": module(torch.zeros(4, 4, WIDTH))}
+    try:
+        values |= {"positions only": module(torch.zeros(2, 5, WIDTH)), "added to input": module(_inputs(3, 4, WIDTH))}
+    except RuntimeError:  # the sizes do not match
+        return values | {"any length": torch.tensor(False)}
+    values |= {"any length": torch.tensor(True)}
     wider = _fill(names["PositionalEncoding"](WIDTH * 2, 0.0, 50)).eval()
     trained = any(weight.requires_grad for weight in module.parameters())
     values |= {"wider": wider(torch.zeros(1, 50, WIDTH * 2)), "trained": torch.tensor(trained)}
@@ -211,10 +219,14 @@ def dropout(names: Names) -> dict[str, Tensor]:
 
 
 def initial_weights(names: Names) -> dict[str, Tensor]:
-    """make_model initialises every matrix with xavier_uniform_."""
-    model = names["make_model"](4 * SRC_VOCAB, 4 * TGT_VOCAB, N=1, d_model=32, d_ff=64, h=HEADS)
+    """make_model initialises every matrix with xavier_uniform_, and passes the rate of dropout to all parts."""
+    model = names["make_model"](4 * SRC_VOCAB, 4 * TGT_VOCAB, N=1, d_model=32, d_ff=64, h=HEADS, dropout=RATE)
     matrices = [weight.detach() for weight in model.parameters() if weight.requires_grad and weight.dim() == 2]
-    return {"xavier_uniform_": torch.tensor(all(map(_looks_xavier_uniform, matrices)))}
+    rates = [part.p for part in model.modules() if isinstance(part, nn.Dropout)]
+    return {
+        "xavier_uniform_": torch.tensor(all(map(_looks_xavier_uniform, matrices))),
+        "dropout rates": torch.tensor(all(rate == RATE for rate in rates)),
+    }
 
 
 def _looks_xavier_uniform(matrix: Tensor) -> bool:
@@ -254,6 +266,8 @@ def _dropped(names: Names) -> dict[str, Tensor]:
     rows = attention(query, key, ones, dropout=drop)[0]
     again = [attention(query, key, key, dropout=drop)[0] for _ in range(2)]
     values = {"weights_dropped": ~_close(rows, ones), "weights_random": ~_close(*again)}
+    same_features = _close(rows, rows[..., :1].expand_as(rows))  # a weight is dropped for all features of a value
+    values |= {"features_dropped_together": same_features, "outputs_dropped": (rows == 0).double().mean() > 0.25}
     return values | {"mean_kept": (rows.mean() - 1).abs() < 0.1}
 
 

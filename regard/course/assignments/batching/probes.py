@@ -124,7 +124,7 @@ def weights(names: Names) -> dict[str, Tensor]:
         total.backward()  # type: ignore[no-untyped-call]
     gradient = torch.zeros_like(scores) if scores.grad is None else scores.grad
     extreme = {
-        f"{name} scores": names["masked_softmax"](scores.detach() + shift, pairs)
+        f"extreme scores, {name}": names["masked_softmax"](scores.detach() + shift, pairs)
         for name, shift in (("large", 1000.0), ("small", -1000.0))
     }
     return {"mask of keys": of_keys, "mask of pairs": of_pairs, "gradient": gradient, **extreme}

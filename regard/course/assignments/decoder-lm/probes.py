@@ -110,10 +110,17 @@ def generation(names: Names) -> dict[str, Tensor]:
     continuation = _ids(greedy(_FixedModel(), prompt, 8, -1))
     short = _ids(greedy(_FixedModel(), [6], 2, -1))
     ended = _ids(greedy(_FixedModel(), [2, 6], 9, 3))
-    return {"without end token": continuation, "from one token": short, "until the end token": ended}
+    passed = [5, 1]
+    _ids(greedy(_FixedModel(), passed, 3, -1))
+    kept = {"prompt is unchanged": torch.tensor(passed == [5, 1])}
+    in_prompt = _ids(greedy(_FixedModel(), [3, 6], 3, 3))
+    texts = {"without end token": continuation, "from one token": short, "until the end token": ended}
+    return texts | {"end token in the prompt": in_prompt} | kept
 
 
 def translate(names: Names) -> dict[str, Tensor]:
     """translate on three sources."""
-    translations = [_ids(names["translate"](_FixedModel(), source, SEPARATOR, END, 6)) for source, _ in PAIRS]
-    return {f"translation {number}": ids for number, ids in enumerate(translations, 1)}
+    sources = [list(source) for source, _ in PAIRS]
+    translations = [_ids(names["translate"](_FixedModel(), source, SEPARATOR, END, 6)) for source in sources]
+    kept = torch.tensor(sources == [source for source, _ in PAIRS])
+    return {f"translation {number}": ids for number, ids in enumerate(translations, 1)} | {"source is unchanged": kept}

@@ -20,6 +20,8 @@ from regard.course.assignment import Names, Probe
 from regard.course.fixed_weights import set_weights
 
 VOCAB = 11
+LONG_TEXT = 140
+"""Number of tokens of a text that is longer than most buffers of a fixed size."""
 Setter = Callable[[str, object], None]
 
 
@@ -57,8 +59,8 @@ def _state_restored(names: Names) -> Iterator[None]:
             setter(name, value)
 
 
-def _model(names: Names, layers: int = 2) -> nn.Module:
-    model: nn.Module = set_weights(names["Decoder"](VOCAB, 20, 4, layers, 64))
+def _model(names: Names, layers: int = 2, max_length: int = 64) -> nn.Module:
+    model: nn.Module = set_weights(names["Decoder"](VOCAB, 20, 4, layers, max_length))
     return model.eval()
 
 
@@ -106,18 +108,30 @@ def pieces(names: Names) -> dict[str, Tensor]:
 
 @_restoring_state
 def one_row(names: Names) -> dict[str, Tensor]:
-    """One row and one layer, one token at a time."""
-    return _steps(names, _model(names, layers=1), torch.tensor([[2, 6, 4]]), 1, 1, 1)
+    """One row and one layer, one token at a time; and a long text, whose last logits are compared."""
+    values = _steps(names, _model(names, layers=1), torch.tensor([[2, 6, 4]]), 1, 1, 1)
+    model, tokens = _model(names, 1, LONG_TEXT), torch.arange(LONG_TEXT)[None] ** 2 % VOCAB
+    try:
+        steps = _steps(names, model, tokens, 20, 20, LONG_TEXT - 41, 1)
+    except NotImplementedError:
+        raise
+    except Exception:
+        return values | {"long text accepted": torch.tensor(False)}
+    last = {f"long text, step {number}": steps[f"step {number}"][:, -1] for number in (2, 3, 4)}
+    return values | {"long text accepted": torch.tensor(True)} | last
 
 
 @_restoring_state
 def generation(names: Names) -> dict[str, Tensor]:
     """generate_cached with prompts of two lengths, and again with the first prompt."""
     model, first, write = _model(names), torch.tensor([[3, 1, 4], [1, 5, 9]]), names["generate_cached"]
+    others = torch.arange(1, 19).view(3, 2, 3) ** 2 % VOCAB
     return {
+        "without a cache": model(first),
         "from three tokens": write(model, first, 6),
         "from one token": write(model, torch.tensor([[2], [6]]), 5),
         "first prompt again": write(model, first, 6),
+        "other prompts": torch.stack([write(model, prompt, 4) for prompt in others]),
     }
 
 

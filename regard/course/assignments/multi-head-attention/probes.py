@@ -61,10 +61,16 @@ def example(names: Names) -> dict[str, Tensor]:
 
 
 def plain(names: Names) -> dict[str, Tensor]:
-    """Attention to almost all keys, and to all keys without a mask."""
+    """Attention to almost all keys, to all keys, of one sequence, and with inputs whose exp overflows."""
     module, given = _build(names, 3, 5, 4, 2), _given(2, 6, 7, 5)
     almost_all = deterministic_output(lambda: _run(module, given, _hide_one(6, 7)))
-    return {"almost all visible": almost_all, "no mask": _without_mask(module, given, torch.ones(6, 7).bool())}
+    large = {role: 30 * tensor for role, tensor in given.items()}
+    return {
+        "almost all visible": almost_all,
+        "no mask": _without_mask(module, given, torch.ones(6, 7).bool()),
+        "one sequence": deterministic_output(lambda: _run(module, _given(1, 2, 3, 5), _hide_one(2, 3))),
+        "extreme inputs": _without_mask(module, large, torch.ones(6, 7).bool()),
+    }
 
 
 def _hide_one(queries: int, keys: int) -> Tensor:
@@ -96,7 +102,8 @@ def masks(names: Names) -> dict[str, Tensor]:
 def square(names: Names) -> dict[str, Tensor]:
     """All sizes equal, so that swapped axes raise no error."""
     module, given = _build(names, 4, 16, 4, 4), _given(4, 4, 4, 16)
-    return {"output": deterministic_output(lambda: _run(module, given, VISIBLE))}
+    output = deterministic_output(lambda: _run(module, given, VISIBLE))
+    return {"output": output, "in training": deterministic_output(lambda: _run(module.train(), given, VISIBLE))}
 
 
 def all_hidden(names: Names) -> dict[str, Tensor]:
@@ -128,9 +135,10 @@ def device_and_dtype(names: Names) -> dict[str, Tensor]:
 
 
 def parts(names: Names) -> dict[str, Tensor]:
-    """The methods that the assignment names exist, and forward returns one tensor."""
+    """The methods that the assignment names exist, forward returns one tensor, and the projections can be trained."""
     module = names["MultiHeadAttention"](2, 6, 3, 5)
     methods = ("split_heads", "combine_heads", "scaled_dot_product_attention")
     exists = {name: torch.tensor(callable(getattr(module, name, None))) for name in methods}
     result = _run(module, _given(2, 4, 4, 6), VISIBLE)
-    return exists | {"one tensor": torch.tensor(isinstance(result, Tensor))}
+    registered = bool(list(module.parameters()))
+    return exists | {"one tensor": torch.tensor(isinstance(result, Tensor)), "registered": torch.tensor(registered)}

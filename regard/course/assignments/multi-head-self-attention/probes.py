@@ -22,6 +22,8 @@ from regard.course.fixed_weights import (
 
 LENGTHS = (1, 2, 3, 5, 8, 10, 16, 32)
 MIX_BIAS = 0.5
+MAX_LENGTH = 512
+"""Maximum length of a sequence that is tried. Longer ones take too much time."""
 
 
 def _build(names: Names, input_size: int, hidden: int, num_heads: int, **options: Any) -> nn.Module:
@@ -40,11 +42,13 @@ def example(names: Names) -> dict[str, Tensor]:
 
 
 def plain(names: Names) -> dict[str, Tensor]:
-    """Attention without a mask, with one head and with three."""
+    """Attention without a mask, with one head and with three, of one sequence, and with inputs whose exp overflows."""
     several, one = _build(names, 5, 6, 3), _build(names, 4, 3, 1)
     return {
         "three heads": deterministic_output(lambda: several(_input(2, 7, 5))),
         "one head": deterministic_output(lambda: one(_input(16, 2, 4))),
+        "one sequence": deterministic_output(lambda: one(_input(1, 3, 4))),
+        "extreme inputs": deterministic_output(lambda: several(100 * _input(2, 4, 5))),
     }
 
 
@@ -69,7 +73,8 @@ def square(names: Names) -> dict[str, Tensor]:
     """All sizes equal, so that swapped axes raise no error."""
     module, causal = _build(names, 16, 16, 4), _build(names, 16, 16, 4, causal=True)
     x = _input(4, 4, 16)
-    return {"output": deterministic_output(lambda: module(x)), "causal output": deterministic_output(lambda: causal(x))}
+    values = {"output": deterministic_output(lambda: module(x)), "causal": deterministic_output(lambda: causal(x))}
+    return values | {"causal in training": deterministic_output(lambda: causal.train()(x))}
 
 
 def gradient(names: Names) -> dict[str, Tensor]:
@@ -139,22 +144,33 @@ def _set_transparent_weights(module: nn.Module) -> None:
 def device_and_dtype(names: Names) -> dict[str, Tensor]:
     """The causal mask has the device and dtype of the input."""
 
-    def run(causal: bool, target: torch.device | torch.dtype) -> Any:
-        return _build(names, 5, 4, 2, causal=causal).to(target)(_input(2, 3, 5).to(target))
+    def run(causal: bool, target: torch.device | torch.dtype, **options: bool) -> Any:
+        return _build(names, 5, 4, 2, causal=causal).to(target)(_input(2, 3, 5).to(target), **options)
 
-    return {"device": mask_follows_device(run), "dtype": mask_follows_dtype(run)}
+    def run_for_weights(causal: bool, target: torch.device | torch.dtype) -> Any:
+        return first_output(run(causal, target, return_attention=True))
+
+    dtypes = {"dtype": mask_follows_dtype(run), "dtype with weights": mask_follows_dtype(run_for_weights)}
+    return {"device": mask_follows_device(run), **dtypes}
 
 
 def lengths(names: Names) -> dict[str, Tensor]:
     """Sequences can have any length."""
     module = _build(names, 3, 4, 2, causal=True)
     works = []
-    for length in LENGTHS:
+    for length in (*LENGTHS, *(size + 1 for size in _table_sizes(module))):
         try:
             works.append(first_output(module(_input(1, length, 3))).shape[1] == length)
         except Exception:
             works.append(False)
     return {"all lengths or none": torch.tensor(all(works) or not any(works))}
+
+
+def _table_sizes(module: nn.Module) -> list[int]:
+    """The sizes of square tables that a module keeps, such as masks, for which longer sequences may be too long."""
+    kept = [*module.buffers(), *(value for value in vars(module).values() if isinstance(value, Tensor))]
+    sizes = {table.shape[-1] for table in kept if table.ndim >= 2 and table.shape[-1] == table.shape[-2]}
+    return sorted(size for size in sizes if LENGTHS[-1] <= size <= MAX_LENGTH)
 
 
 def returned(names: Names) -> dict[str, Tensor]:

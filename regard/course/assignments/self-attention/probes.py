@@ -30,11 +30,13 @@ def example(names: Names) -> dict[str, Tensor]:
 
 
 def shapes(names: Names) -> dict[str, Tensor]:
-    """A batch with one sequence, and a larger batch."""
+    """A batch with one sequence, one token, a larger batch, and inputs so large that exp of the scores overflows."""
     module = _build(names, 3, 2)
     return {
         "one sequence": deterministic_output(lambda: module(_input(1, 7, 3))),
+        "one token": deterministic_output(lambda: module(_input(2, 1, 3))),
         "six sequences": deterministic_output(lambda: module(_input(6, 5, 3))),
+        "extreme inputs": deterministic_output(lambda: module(100 * _input(2, 4, 3))),
     }
 
 

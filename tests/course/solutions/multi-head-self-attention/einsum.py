@@ -16,7 +16,7 @@ class MultiHeadSelfAttention(nn.Module):
         self.v = nn.Linear(input_size, hidden)
         self.mix = nn.Linear(hidden, hidden)
         self.drop = nn.Dropout(dropout)
-        self.register_buffer("mask", torch.tril(torch.ones(256, 256)).view(1, 1, 256, 256), persistent=False)
+        self.register_buffer("mask", torch.tril(torch.ones(1024, 1024)).view(1, 1, 1024, 1024), persistent=False)
 
     def forward(self, x, return_attention=False):
         t = x.shape[1]
