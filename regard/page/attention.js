@@ -3,7 +3,7 @@
 import { createRequests } from "./api.js";
 import { changesFromUrl, changesToRequest, changesToUrl, hasChanges, isSame as isSameChanges, NO_CHANGES } from "./attention_changes.js";
 import { createAttentionDisplay } from "./attention_display.js";
-import { createModelSelector, createTextField, exampleButtons, examples } from "./controls.js";
+import { createModelSelector, createTextField, exampleButtons, examples, submitOnEnter } from "./controls.js";
 import { make } from "./dom.js";
 import { isTourDue, startTour } from "./tour.js";
 
@@ -236,11 +236,7 @@ export function attentionView({ models, saveState, isFirstScreen = false }) {
 
   for (const { field } of [source, target]) {
     field.addEventListener("input", updateCounter);
-    field.addEventListener("keydown", (event) => {
-      if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
-      event.preventDefault();
-      form.requestSubmit();
-    });
+    submitOnEnter(field, form);
   }
   form.addEventListener("submit", (event) => {
     event.preventDefault();

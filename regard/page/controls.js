@@ -75,3 +75,12 @@ export function createTextField(attributes) {
   field.addEventListener("input", fit);
   return { field, fit };
 }
+
+// Enter submits the form of a text field; with Shift it starts a new line.
+export function submitOnEnter(field, form) {
+  field.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    event.preventDefault();
+    form.requestSubmit();
+  });
+}

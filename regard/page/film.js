@@ -2,7 +2,7 @@
 // the same source and target, so that rows and columns stay the same; what each would have written itself is shown too.
 
 import { createRequests } from "./api.js";
-import { createTextField } from "./controls.js";
+import { createTextField, submitOnEnter } from "./controls.js";
 import { addScrollFade, clampIndex, make, moveFocus, truncate, visibleToken } from "./dom.js";
 import { colour, colourTable, COLOUR_RAMPS, createCanvas, layOut, MIN_NUMBER_CELL, paintCells, resizeCanvas, textColourOn } from "./heat_map.js";
 import { createLineChart } from "./line_chart.js";
@@ -219,13 +219,7 @@ export function createFilm({ onState, onFrames, formatStep }) {
     reload();
   });
   source.field.addEventListener("input", () => (target.field.value = "")); // it was the translation of another sentence
-  for (const { field } of [source, target]) {
-    field.addEventListener("keydown", (event) => {
-      if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
-      event.preventDefault();
-      form.requestSubmit();
-    });
-  }
+  for (const { field } of [source, target]) submitOnEnter(field, form);
   heads.addEventListener("keydown", (event) => moveFocus(event, heads.querySelectorAll("button"), Number(heads.style.getPropertyValue("--columns"))));
   dark.addEventListener("change", show, { signal: controller.signal });
   const observer = new ResizeObserver(() => requestAnimationFrame(() => !controller.signal.aborted && show()));

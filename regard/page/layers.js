@@ -1,7 +1,7 @@
 // The Layers view: the vectors of the tokens after each layer in two dimensions, and what each layer would predict.
 
 import { createRequests } from "./api.js";
-import { createModelSelector, createTextField, exampleButtons, examples } from "./controls.js";
+import { createModelSelector, createTextField, exampleButtons, examples, submitOnEnter } from "./controls.js";
 import { clampIndex, make, moveFocus, percent, truncate, visibleToken } from "./dom.js";
 import { COLOUR_RAMPS } from "./heat_map.js";
 import { createLineChart, makeSvg } from "./line_chart.js";
@@ -89,13 +89,7 @@ export function layersView({ models, saveState }) {
     for (const { fit } of [source, target]) requestAnimationFrame(fit);
   }
 
-  for (const { field } of [source, target]) {
-    field.addEventListener("keydown", (event) => {
-      if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
-      event.preventDefault();
-      form.requestSubmit();
-    });
-  }
+  for (const { field } of [source, target]) submitOnEnter(field, form);
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     submit();
