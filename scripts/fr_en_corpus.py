@@ -17,7 +17,7 @@ import argparse
 import lzma
 import random
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TextIO
@@ -33,9 +33,28 @@ EVERYDAY = ("tatoeba", "tatoeba-extra")
 DISTILLED = (*EVERYDAY, "business", "books", "europarl-a", "europarl-b")
 """Corpora that the teacher translates, the most useful first."""
 EMOJI = "😀😂🙂😊😍😢😭😡👍👎🙏❤🎉🔥🤔😅😴🌞🐶🐱🍕☕🚗✈🏠📚💻🎂🌹🌍"
-ADDRESSES = ("https://{}.{}/{}", "http://www.{}.{}", "www.{}.{}/{}", "{}@{}.com", "https://{}.{}/{}/page?id=7")
-MORE_AT = ("Voir {} pour plus d'informations.", "See {} for more information.")
-ADDRESS_WORDS = ("exemple", "site", "maison", "blog", "photo", "musique", "info", "shop", "paris", "contact", "cafe")
+ADDRESSES = (
+    "https://{0}.{3}/{1}",
+    "https://www.{0}-{1}.{3}/{2}",
+    "http://www.{0}.{3}",
+    "http://{0}.{3}/{1}.html",
+    "www.{0}{1}.{3}",
+    "www.{0}-{1}.{3}",
+    "{0}@{1}.{3}",
+    "{0}.{1}@{2}.{3}",
+    "https://{0}.{3}/{1}/{2}?id=7",
+)
+"""Forms of an address, with three words and a top-level domain."""
+WITH_ADDRESS = (
+    ("Voir {} pour plus d'informations.", "See {} for more information."),
+    ("Vous trouverez tout sur {}.", "You will find everything at {}."),
+    ("La page {} ne s'ouvre pas.", "The page {} does not open."),
+    ("Répondez à {}, s'il vous plaît.", "Please reply to {}."),
+    ("J'ai lu cela sur {} hier soir.", "I read that on {} last night."),
+    ("{} est mon site préféré.", "{} is my favourite website."),
+)
+"""Sentences around an address, in French and English."""
+TOP_LEVEL_DOMAINS = ("com", "fr", "org", "net", "io", "eu", "be", "ca")
 
 
 def open_text(path: Path) -> TextIO:
@@ -117,11 +136,11 @@ def filter_corpora(data: Path, folder: Path) -> None:
     )
 
 
-def distil(folder: Path, teacher: str, device: str, limit: int | None) -> None:
+def distil(folder: Path, teacher: str, device: str, limit: int | None, corpora: Sequence[str] = DISTILLED) -> None:
     """Write the teacher's translation of each French sentence, at most `limit` of each corpus."""
     model = regard.load(teacher, device=device).quick()
     seen: set[str] = set()
-    for name in DISTILLED:
+    for name in corpora:
         all_sources = dict.fromkeys(french for french, _ in islice(read_pairs(folder / f"{name}.tsv.xz"), limit))
         french = [source for source in all_sources if source not in seen]
         seen.update(french)
@@ -142,16 +161,17 @@ def vary(folder: Path, seed: int = 1) -> None:
     """Write varied.tsv.xz and varied-english.tsv.xz: sentences as people type them, in either language."""
     pairs = [pair for name in EVERYDAY for pair in read_pairs(folder / f"{name}-distilled.tsv.xz")]
     pairs += read_pairs(folder / "tatoeba.tsv.xz")
-    write_pairs(folder / "varied.tsv.xz", variations(pairs, MORE_AT, random.Random(seed)))
+    write_pairs(folder / "varied.tsv.xz", variations(pairs, WITH_ADDRESS, random.Random(seed)))
     swapped = [(english, french) for french, english in pairs]
-    varied = variations(swapped, (MORE_AT[1], MORE_AT[0]), random.Random(seed))
+    with_address = [(english, french) for french, english in WITH_ADDRESS]
+    varied = variations(swapped, with_address, random.Random(seed))
     write_pairs(folder / "varied-english.tsv.xz", ((french, english) for english, french in varied))
 
 
-def variations(pairs: list[Pair], more_at: Pair, rng: random.Random) -> Iterator[Pair]:
+def variations(pairs: list[Pair], with_address: Sequence[Pair], rng: random.Random) -> Iterator[Pair]:
     """Pairs without final punctuation, in lower or upper case, several in a line, with emoji and with addresses.
 
-    `pairs` are sources and targets, and `more_at` is a source and target with a place for an address.
+    `pairs` are sources and targets, and `with_address` are sources and targets with a place for an address.
     """
 
     def some(share: float) -> list[Pair]:
@@ -164,10 +184,11 @@ def variations(pairs: list[Pair], more_at: Pair, rng: random.Random) -> Iterator
         (0.05, lambda source, target: (unpunctuated(source), unpunctuated(target))),
         (0.07, lambda source, target: (unpunctuated(source).lower(), unpunctuated(target))),
         (0.03, lambda source, target: (source.lower(), target)),
-        (0.01, lambda source, target: (source.upper(), target.upper())),
+        (0.02, lambda source, target: (source.upper(), target.upper())),
+        (0.01, lambda source, target: (unpunctuated(source).upper(), unpunctuated(target).upper())),
         (0.03, lambda source, target: (source.replace("'", "’"), target)),
         (0.02, lambda source, target: _with_emoji(source, target, rng)),
-        (0.015, lambda source, target: _with_address(source, target, more_at, rng)),
+        (0.05, lambda source, target: _with_address(source, target, with_address, rng)),
     ]
     for share, change in changes:
         for pair in some(share):
@@ -185,11 +206,16 @@ def _with_emoji(source: str, target: str, rng: random.Random) -> Pair:
     return f"{source}{space}{emoji}", f"{target}{space}{emoji}"
 
 
-def _with_address(source: str, target: str, more_at: Pair, rng: random.Random) -> Pair:
-    domain = rng.choice(["com", "fr", "org", "net", "io", "eu"])
-    address = rng.choice(ADDRESSES).format(rng.choice(ADDRESS_WORDS), domain, rng.choice(ADDRESS_WORDS))
-    if rng.random() < 0.2:
-        return more_at[0].format(address), more_at[1].format(address)
+def _with_address(source: str, target: str, with_address: Sequence[Pair], rng: random.Random) -> Pair:
+    """A sentence with an address after it, or another sentence around it.
+
+    The address consists of words of the sentence, which would otherwise be translated: the model has to copy them.
+    """
+    words = [word for word in re.findall(r"[a-z]{3,}", source.lower()) if word.isascii()] or ["page"]
+    address = rng.choice(ADDRESSES).format(*rng.choices(words, k=3), rng.choice(TOP_LEVEL_DOMAINS))
+    if rng.random() < 0.5:
+        chosen = rng.choice(with_address)
+        return chosen[0].format(address), chosen[1].format(address)
     return f"{source} {address}", f"{target} {address}"
 
 
@@ -206,13 +232,14 @@ def main() -> None:
     step.add_argument("--teacher", required=True)
     step.add_argument("--device", default="cpu")
     step.add_argument("--limit", type=int, help="sentences of each corpus")
+    step.add_argument("--corpora", nargs="+", choices=DISTILLED, default=DISTILLED, help="by default all")
     step = steps.add_parser("vary", help="vary everyday sentences")
     step.add_argument("folder", type=Path)
     chosen = parser.parse_args()
     if chosen.step == "filter":
         filter_corpora(chosen.data, chosen.folder)
     elif chosen.step == "distil":
-        distil(chosen.folder, chosen.teacher, chosen.device, chosen.limit)
+        distil(chosen.folder, chosen.teacher, chosen.device, chosen.limit, chosen.corpora)
     else:
         vary(chosen.folder)
 

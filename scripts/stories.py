@@ -36,7 +36,7 @@ from regard.decoding.text_model import Model
 PLOTS = tomllib.loads((Path(__file__).parent / "story_plots.toml").read_text(encoding="utf-8"))
 NAMES = {name for names in PLOTS["names"].values() for name in names}
 SYSTEM = "You are a children's author. You write short, simple stories that make sense."
-DECODING = Decoding(temperature=0.7, min_p=0.1, repetition_penalty=1.1, min_tokens=8, max_tokens=32)
+DECODING = Decoding(temperature=0.4, min_p=0.15, repetition_penalty=1.1, min_tokens=8, max_tokens=32)
 MAX_PROMPT_TOKENS = (96, 160, 192)
 """Longest prompt of each part. They are multiples of 32, so that one CUDA graph serves all batches of a part."""
 MAX_SENTENCE_WORDS = 20
