@@ -337,7 +337,6 @@ NAMES = {
     "europarl-fr-en",
     "finetune-corpus",
     "fr-en",
-    "fr-en-finetune",
     "gpt2-small",
     "large-corpus",
     "medium-corpus",
