@@ -1,8 +1,10 @@
 """The tutorials and how-to guides: their commands exist, their recipes are valid, their notebooks run."""
 
+import importlib.util
 import re
 import runpy
 import shlex
+import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PAGES = sorted([DOCS / "index.md", *DOCS.glob("tutorials/*.md"), *DOCS.glob("how-to/*.md")])
 NOTEBOOKS = sorted(DOCS.glob("notebooks/*.py"))
+ANNOTATED = DOCS / "annotated/attention-is-all-you-need.py"
 COMMAND = re.compile(r"^ {4}((?:[A-Z_]+=\S+ )?regard (?:\\\n|.)*)$", re.M)
 LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)")
 
@@ -115,8 +118,28 @@ def test_notebooks_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     make_runs_tiny(monkeypatch)
     text = path.read_text(encoding="utf-8")
     assert text.count("# %%") > 5
-    assert "# # %pip install" in text.split("# %%")[1], "the first cell installs Regard"
     runpy.run_path(str(path))
+
+
+@pytest.mark.parametrize("path", [*NOTEBOOKS, ANNOTATED], ids=lambda path: path.stem)
+def test_the_first_cell_installs_regard_where_it_is_missing(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From a wheel next to the notebook or else from the repository; where Regard is installed, it does nothing."""
+    first_cell = path.read_text(encoding="utf-8").split("# %%\n")[1].partition("# %%")[0]
+    installed: list[str] = []
+    monkeypatch.setattr(subprocess, "run", lambda command, **_options: installed.append(command[-1]))
+    monkeypatch.chdir(path.parent)
+    exec(first_cell, {})
+    assert installed == []
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
+    exec(first_cell, {})
+    assert installed == [f"{ROOT}[plot]"]
+    wheel = tmp_path / "regard-1.0-py3-none-any.whl"
+    wheel.touch()
+    monkeypatch.chdir(tmp_path)
+    exec(first_cell, {})
+    assert installed[1:] == [f"{wheel}[plot]"]
 
 
 def test_tutorials_with_python_are_notebooks_too() -> None:

@@ -11,8 +11,18 @@
 # ---
 
 # %%
-# In Colab or another new environment, remove the comment sign:
-# # %pip install 'regard[plot]'
+# Install Regard where it is missing, as in Colab: from its wheel, if you upload that next to this notebook (`make dist`
+# builds it), or from the copy of the repository that this notebook is in.
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+if importlib.util.find_spec("regard") is None:
+    source = max(Path().glob("regard-*.whl"), default=Path("../.."))
+    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", f"{source.resolve()}[plot]"], check=True)
+
+# %%
 import os
 
 import regard
