@@ -6,7 +6,7 @@ Dimensions: B rows, T tokens, V outputs.
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.config import SpecialIds
@@ -15,8 +15,12 @@ from regard.decoding.batching import batches_by_length, pad_rows
 from regard.decoding.cancellation import raise_if_cancelled
 from regard.model.transformer import EncoderDecoder, Network
 
-SCORING_BATCH_TOKENS = 2_048
-"""Tokens of a batch that is scored, padding included: each position has logits over the whole vocabulary."""
+BATCH_TOKENS = 2_048
+"""Tokens of a batch that is scored on a CPU, padding included."""
+MAX_GPU_BATCH_TOKENS = 32_768
+"""The same on a GPU, where small batches would leave most of it idle."""
+MAX_GPU_LOGITS = 2**28
+"""Maximum number of logits of a batch on a GPU: each position has one for every output, 1 GB in float32."""
 
 ContextAndTarget = tuple[list[int], list[int]]
 """The ids that a model reads first, and the ids whose log-probability is asked for."""
@@ -44,11 +48,18 @@ def score_rows(network: Network, special: SpecialIds, rows: Sequence[ContextAndT
     """The log-probability of each row's target, including the end of the text if `with_end`."""
     lengths = {number: len(context) + len(target) for number, (context, target) in enumerate(rows)}
     scores: dict[int, float] = {}
-    for batch in batches_by_length(lengths, SCORING_BATCH_TOKENS):
+    for batch in batches_by_length(lengths, _batch_tokens(network)):
         raise_if_cancelled()
         sums = _score_batch(network, special, [rows[number] for number in batch], with_end)
         scores |= dict(zip(batch, sums, strict=True))
     return [scores[number] for number in range(len(rows))]
+
+
+def _batch_tokens(network: Network) -> int:
+    """Tokens of a batch, as many as suit the device and the size of the vocabulary."""
+    if network.device.type == "cpu":
+        return BATCH_TOKENS
+    return max(BATCH_TOKENS, min(MAX_GPU_BATCH_TOKENS, MAX_GPU_LOGITS // network.config.outputs))
 
 
 @torch.inference_mode()
@@ -68,13 +79,28 @@ def _score_batch(
         logits = network(tokens, lengths) if prefix is None else network(tokens, lengths, prefix)  # [B, T, V]
         first = [length - 1 for length in context_lengths]
     end = [id_ for id_ in special.end if id_ < network.config.outputs] if with_end else []
-    return [_sum(row[n:], ids, end) for row, n, ids in zip(logits, first, targets, strict=True)]
+    log_probs = _target_log_probs(logits, torch.tensor(first, device=network.device), targets, end)  # [B]
+    return [float(total) for total in log_probs.tolist()]
 
 
-def _sum(logits: Float[Tensor, "T V"], target: list[int], end: list[int]) -> float:
-    """The sum of the target's log-probabilities, and of the likeliest end token if there is one."""
-    log_probs = logits[: len(target) + 1].double().log_softmax(-1)  # [t, V]
-    positions = torch.arange(len(target), device=logits.device)
-    ids = torch.tensor(target, dtype=torch.long, device=logits.device)
-    total = float(log_probs[positions, ids].sum())
-    return total + float(log_probs[len(target), end].max()) if end else total
+def _target_log_probs(
+    logits: Float[Tensor, "B T V"], first: Int[Tensor, " B"], targets: Sequence[list[int]], end: list[int]
+) -> Float[Tensor, " B"]:
+    """The sum of each target's log-probabilities, and of the likeliest end token after it if there is one.
+
+    `first` is the position that predicts the first token of a target.
+    """
+    if logits.dtype != torch.float64:
+        logits = logits.float()
+    log_total = logits.logsumexp(-1)  # [B, T]
+    tokens, lengths = pad_rows(targets, logits.device, length=1)  # [B, t]
+    rows = torch.arange(len(targets), device=logits.device)  # [B]
+    steps = torch.arange(tokens.shape[1], device=logits.device)  # [t]
+    positions = (first[:, None] + steps).clamp(max=logits.shape[1] - 1)  # [B, t]
+    chosen = logits[rows[:, None], positions, tokens] - log_total[rows[:, None], positions]
+    totals = chosen.double().masked_fill(steps >= lengths[:, None], 0).sum(-1)  # [B]
+    if not end:
+        return totals
+    last = first + lengths  # [B]
+    likeliest = logits[rows, last][:, end].max(-1).values  # [B]
+    return totals + (likeliest - log_total[rows, last]).double()
