@@ -118,6 +118,32 @@ def make_decoding(decoding: Decoding | None, options: DecodingOptions) -> Decodi
     return Decoding(**keywords) if decoding is None else replace(decoding, **keywords)  # type: ignore[arg-type]
 
 
+OWN_SETTINGS = ("temperature", "top_k", "top_p", "min_p")
+"""Options of sampling that a model may set for itself; they have the same names in `generation_config.json`."""
+
+
+def with_own_settings(options: DecodingOptions, generation: object) -> DecodingOptions:
+    """The options, and those that a model's "generation" metadata sets for generating text where none are given.
+
+    A beam search is not sampled. Invalid metadata is ignored.
+
+    >>> with_own_settings({"seed": 3}, {"do_sample": True, "temperature": 0.8, "max_new_tokens": 300, "num_beams": 4})
+    {'max_tokens': 300, 'temperature': 0.8, 'seed': 3}
+    >>> with_own_settings({"beam": 4}, {"do_sample": True, "temperature": 0.8})
+    {'beam': 4}
+    """
+    settings = generation if isinstance(generation, dict) else {}
+    own = {"max_tokens": settings.get("max_new_tokens")}
+    if settings.get("do_sample") is True and options.get("beam", 1) == 1:
+        own |= {name: settings.get(name) for name in OWN_SETTINGS}
+    given = {name: value for name, value in own.items() if value is not None}
+    try:
+        Decoding(**given)
+    except RegardError:  # the metadata of a folder may be untrusted
+        return options
+    return cast("DecodingOptions", {**given, **options})
+
+
 def make_translation_decoding(decoding: Decoding | None, options: DecodingOptions, outputs: int) -> Decoding:
     """As `make_decoding`; without an explicit beam it is `DEFAULT_BEAM`, unless the translation is to be sampled.
 

@@ -37,6 +37,7 @@ from regard.decoding.options import (
     DecodingOptions,
     make_decoding,
     make_translation_decoding,
+    with_own_settings,
 )
 from regard.decoding.own_network import OwnNetwork, check_regards_own, wrap_module
 from regard.decoding.scoring import ContextAndTarget, pair_rows, score_rows, text_rows
@@ -333,7 +334,11 @@ class Model:
         return max_source_tokens(self.config, self.about.get("longest"))
 
     def generate(self, prompt: str, *, decoding: Decoding | None = None, **options: Unpack[DecodingOptions]) -> str:
-        """The prompt and the text that the model generates after it."""
+        """The prompt and the text that the model generates after it.
+
+        Without options, a model whose recipe or `generation_config.json` says how to sample is sampled in this way, and
+        other models are decoded greedily.
+        """
         network, ids, chosen = self._generation(prompt, decoding, options)
         decode = self.continuation_decoder(ids)
         ((hypothesis,),) = generate(network, self.special, [ids], chosen, decode)
@@ -543,6 +548,8 @@ class Model:
         self, prompt: str, decoding: Decoding | None, options: DecodingOptions
     ) -> tuple[Decoder, list[int], Decoding]:
         """The network, the ids of the prompt, and the options to continue it with."""
+        if decoding is None:
+            options = with_own_settings(options, self.about.get("generation"))
         chosen = make_decoding(decoding, options)
         if chosen.n_best > 1:
             raise RegardError(f"n_best={chosen.n_best}: generate returns one text; for others, sample with other seeds")

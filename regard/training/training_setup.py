@@ -564,9 +564,11 @@ def _about(recipe: Recipe, text: TrainingText, base: Model | None) -> dict[str, 
 
 def _generation(decode: Decoding) -> dict[str, Any]:
     """The recipe's decoding options, by the names that exported models use."""
+    length = {} if decode.max_tokens is None else {"max_new_tokens": decode.max_tokens}
     if not decode.temperature:
-        return {"num_beams": decode.beam} if decode.beam > 1 else {}
-    return {"do_sample": True, "temperature": decode.temperature, "top_k": decode.top_k, "top_p": decode.top_p}
+        return {"num_beams": decode.beam} | length if decode.beam > 1 else length
+    sampling = {"temperature": decode.temperature, "top_k": decode.top_k, "top_p": decode.top_p}
+    return {"do_sample": True} | sampling | length
 
 
 def _data_summary(data: DataSection, text: TrainingText) -> dict[str, Any]:

@@ -340,6 +340,46 @@ def test_mistakes_are_reported() -> None:
             mistake()
 
 
+def test_a_model_may_say_how_it_is_sampled() -> None:
+    model = random_model(kind="decoder")
+    greedy = model.generate("Le chat", max_tokens=12)
+    model.about["generation"] = {
+        "do_sample": True,
+        "temperature": 1.5,
+        "top_k": 9,
+        "max_new_tokens": 12,
+        "num_beams": 4,
+    }
+    sampled = model.generate("Le chat", temperature=1.5, top_k=9, max_tokens=12)
+    assert model.generate("Le chat") == sampled != greedy
+    assert "Le chat" + "".join(model.stream("Le chat")) == sampled
+    assert model.generate("Le chat", temperature=0.0) == greedy  # keywords take precedence
+    assert model.generate("Le chat", decoding=Decoding(max_tokens=12)) == greedy  # and so does an object
+    assert model.generate("Le chat", beam=2).startswith("Le chat")  # a beam is not sampled
+    model.about["generation"]["do_sample"] = False
+    assert model.generate("Le chat") == greedy  # the settings of sampling are not used without it
+
+
+@pytest.mark.parametrize(
+    "generation",
+    [
+        None,
+        3,
+        ["do_sample"],
+        {"do_sample": True, "temperature": "hot"},
+        {"do_sample": True, "temperature": -1, "max_new_tokens": 2},
+        {"do_sample": True, "top_p": math.nan},
+        {"max_new_tokens": 0},
+        {"do_sample": 1, "temperature": 0.9},
+    ],
+)
+def test_invalid_settings_of_a_model_are_ignored(generation: object) -> None:
+    model = random_model(kind="decoder")
+    greedy = model.generate("Le chat", max_tokens=5)
+    model.about["generation"] = generation
+    assert model.generate("Le chat", max_tokens=5) == greedy
+
+
 @pytest.mark.slow
 def test_a_saved_and_loaded_model_translates_the_same(tmp_path: Path) -> None:
     model = random_model()
@@ -353,8 +393,8 @@ def test_a_saved_and_loaded_model_translates_the_same(tmp_path: Path) -> None:
 def test_bundled_models_load_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(models, "MODELS_FOLDER", tmp_path / "models")
-    with pytest.raises(ValueError, match=r"no model at en-fr: pass a run, .* a GGUF file$"):
-        regard.load("en-fr")
+    with pytest.raises(ValueError, match=r"no model at de-en: pass a run, .* a GGUF file$"):
+        regard.load("de-en")
     model = random_model()
     model.network.float()
     model.save(tmp_path / "models" / "fr-en")
