@@ -634,6 +634,16 @@ def test_threads_decode_on_one_gpu(names: tuple[str, ...]) -> None:
     assert together == alone
 
 
+def test_scores_on_a_gpu_are_those_on_a_cpu() -> None:
+    """In several batches, which are larger on a GPU."""
+    model = regard.load("fr-en")
+    sources = [" ".join(TEXTS[: 1 + number % len(TEXTS)]) for number in range(1_500)]
+    targets = [f"There are {number} cats." * (1 + number % 3) for number in range(1_500)]
+    expected = model.score(sources[:40], targets[:40])
+    scores = model.to("cuda").score(sources, targets)
+    assert scores[:40] == pytest.approx(expected, rel=1e-4)
+
+
 def test_a_search_is_recorded_once_for_all_seeds() -> None:
     model = regard.load("fr-en").to("cuda").quick()
     for seed in range(4):
