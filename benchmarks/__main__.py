@@ -2,11 +2,14 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from regard.errors import RegardError
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 app = typer.Typer(
     help="Measure Regard next to other engines: the same work in the same run, reported as ratios.",
@@ -15,11 +18,17 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+JsonFile = Annotated[
+    Path | None,
+    typer.Option(help="Also write the tables to this file, with the command, the commit, the date and the machine."),
+]
+
 
 @app.command()
 def text(
     repeats: Annotated[int, typer.Option(min=1, help="Number of timings of each engine.")] = 3,
     batch_tokens: Annotated[int, typer.Option(min=64, help="Tokens per batch, counted on the larger side.")] = 16_000,
+    json: JsonFile = None,
 ) -> None:
     """Measure data preparation: padding, time compared with the tokenizer library, peak memory.
 
@@ -28,7 +37,7 @@ def text(
     from benchmarks.text import measure_all
     from regard.plots.console import console
 
-    measure_all(console(), repeats, batch_tokens)
+    _save(json, measure_all(console(), repeats, batch_tokens))
 
 
 @app.command()
@@ -36,6 +45,7 @@ def large(
     pairs: Annotated[int, typer.Option(min=1_000, help="Number of sentence pairs to generate.")] = 1_000_000,
     packed: Annotated[bool, typer.Option(help="Pack sentences into rows, as on a GPU.")] = False,
     folder: Annotated[Path | None, typer.Option(help="Folder for the text; needs about 150 bytes per pair.")] = None,
+    json: JsonFile = None,
 ) -> None:
     """Measure the preparation of a large corpus: time and memory of each stage, on generated text.
 
@@ -44,7 +54,7 @@ def large(
     from benchmarks.large_text import measure
     from regard.plots.console import console
 
-    measure(console(), pairs, folder, packed)
+    _save(json, measure(console(), pairs, folder, packed))
 
 
 @app.command()
@@ -57,6 +67,7 @@ def decode(
     engines: Annotated[
         str, typer.Option(help="Engines to measure, separated by commas, such as ctranslate2-int8. Defaults to all.")
     ] = "",
+    json: JsonFile = None,
 ) -> None:
     """Measure decoding next to transformers and, on a CPU, CTranslate2, with the same weights.
 
@@ -67,7 +78,8 @@ def decode(
     from benchmarks.decode import measure_all
     from regard.plots.console import console
 
-    measure_all(console(), _device(device), repeats, models.split(","), [name for name in engines.split(",") if name])
+    chosen = [name for name in engines.split(",") if name]
+    _save(json, measure_all(console(), _device(device), repeats, models.split(","), chosen))
 
 
 @app.command()
@@ -79,6 +91,7 @@ def train(
         typer.Option(help="Workloads, separated by commas: petit, multi30k (CPU); gpt2, base (GPU). Defaults to all."),
     ] = "",
     nanogpt: Annotated[Path | None, typer.Option(help="Checkout of nanoGPT to measure next to gpt2.")] = None,
+    json: JsonFile = None,
 ) -> None:
     """Measure training next to Hugging Face, torch.nn.Transformer and nanoGPT, with the same shapes and sentences.
 
@@ -87,9 +100,8 @@ def train(
     from benchmarks.train import measure_all
     from regard.plots.console import console
 
-    measure_all(
-        console(), _device(device), repeats, [name.strip() for name in work.split(",") if name.strip()], nanogpt
-    )
+    names = [name.strip() for name in work.split(",") if name.strip()]
+    _save(json, measure_all(console(), _device(device), repeats, names, nanogpt))
 
 
 @app.command()
@@ -98,6 +110,7 @@ def serve(
     clients: Annotated[int, typer.Option(min=1, help="Number of simultaneous clients.")] = 32,
     sentences: Annotated[int, typer.Option(min=1, help="Number of sentences to translate.")] = 128,
     repeats: Annotated[int, typer.Option(min=1, help="Number of timings of each engine.")] = 5,
+    json: JsonFile = None,
 ) -> None:
     """Measure the server: many clients next to one client, and one client next to direct calls.
 
@@ -106,11 +119,14 @@ def serve(
     from benchmarks.serve import measure_all
     from regard.plots.console import console
 
-    measure_all(console(), model, clients, sentences, repeats)
+    _save(json, measure_all(console(), model, clients, sentences, repeats))
 
 
 @app.command()
-def start(repeats: Annotated[int, typer.Option(min=1, help="Number of timings of each command.")] = 7) -> None:
+def start(
+    repeats: Annotated[int, typer.Option(min=1, help="Number of timings of each command.")] = 7,
+    json: JsonFile = None,
+) -> None:
     """Measure how long regard translate takes from the shell, next to importing torch.
 
     Example: python -m benchmarks start
@@ -118,7 +134,15 @@ def start(repeats: Annotated[int, typer.Option(min=1, help="Number of timings of
     from benchmarks.start import measure_all
     from regard.plots.console import console
 
-    measure_all(console(), repeats)
+    _save(json, measure_all(console(), repeats))
+
+
+def _save(file: Path | None, tables: list["Table"]) -> None:
+    """Write the tables to the file, if there is one."""
+    if file is not None:
+        from benchmarks.figure_files import write_figures
+
+        write_figures(file, sys.argv[1:], tables)
 
 
 def _device(requested: str) -> str:

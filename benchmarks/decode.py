@@ -18,6 +18,7 @@ from statistics import median
 
 import torch
 from rich.console import Console
+from rich.table import Table
 
 from benchmarks.common import Timings, measurement_conditions, ratio_table, wait_until_idle
 from benchmarks.decode_engines import MODELS, DecodingWorkload, can_run, engines_of, random_network
@@ -43,8 +44,8 @@ class EngineTimings(Timings):
     processor: list[float] = field(default_factory=list)
 
 
-def measure_all(console: Console, device: str, repeats: int, models: list[str], engines: list[str]) -> None:
-    """Measure the engines on the workloads of this device and print a table for each workload."""
+def measure_all(console: Console, device: str, repeats: int, models: list[str], engines: list[str]) -> list[Table]:
+    """Measure the engines on the workloads of this device; print and return a table for each workload."""
     workloads = [
         workload for workload in (CPU_WORKLOADS if device == "cpu" else GPU_WORKLOADS) if workload.model in models
     ]
@@ -58,16 +59,19 @@ def measure_all(console: Console, device: str, repeats: int, models: list[str], 
             f"nothing to measure for {', '.join(models)} on {device}: choose base, small (CPU) or base, gpt2 (GPU)"
         )
     console.print(f"[dim]{measurement_conditions(device, repeats)}[/]")
+    tables = []
     for model in dict.fromkeys(workload.model for workload in workloads):
         of_model = [workload for workload in workloads if workload.model == model]
         selected = [name for name in known if name in (engines or known) and can_run(name, of_model[0])]
-        measure(console, device, repeats, of_model, selected)
+        tables += measure(console, device, repeats, of_model, selected)
+    return tables
 
 
 def measure(
     console: Console, device: str, repeats: int, workloads: Sequence[DecodingWorkload], engines: Sequence[str]
-) -> None:
-    """Time each engine on the workloads of one model, and print a table for each."""
+) -> list[Table]:
+    """Time each engine on the workloads of one model; print and return a table for each."""
+    tables = []
     titles = {engine: engines_of(device)[engine][0] for engine in engines}
     with ExitStack() as stack:
         processes = {
@@ -91,7 +95,9 @@ def measure(
             }
             columns = {"processor ms": processor_column, "to prepare, s (processor)": prepared}
             title = f"{workload.name}; load {os.getloadavg()[0]:.1f}"
-            console.print(ratio_table(title, unit, timings, dict.fromkeys(timings, count), columns))
+            tables.append(ratio_table(title, unit, timings, dict.fromkeys(timings, count), columns))
+            console.print(tables[-1])
+    return tables
 
 
 @contextmanager

@@ -43,8 +43,8 @@ class StageCosts:
     detail: str = ""
 
 
-def measure(console: Console, pairs: int, folder: Path | None, packed: bool) -> None:
-    """Measure all stages, and print a row for each. Without a folder, a temporary one is used and removed."""
+def measure(console: Console, pairs: int, folder: Path | None, packed: bool) -> list[Table]:
+    """Measure all stages; print and return a table. Without a folder, a temporary one is used and removed."""
     with tempfile.TemporaryDirectory(dir=folder) as name:
         work = Path(name)
         size = write_text(work, pairs)
@@ -57,6 +57,7 @@ def measure(console: Console, pairs: int, folder: Path | None, packed: bool) -> 
             table.add_row(title, *figures)
             console.print(title, *figures)
         console.print(table)
+        return [table]
 
 
 def write_text(folder: Path, pairs: int) -> int:

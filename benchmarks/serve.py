@@ -16,6 +16,7 @@ from contextlib import contextmanager
 
 import torch
 from rich.console import Console
+from rich.table import Table
 
 from benchmarks.common import Runnable, Timings, measurement_conditions, ratio_table, time_alternating
 from regard.decoding.text_model import Model
@@ -30,8 +31,9 @@ SEQUENTIAL_SENTENCES = 32
 BEAM_SIZES = (4, 1)
 
 
-def measure_all(console: Console, model: str, clients: int, sentences: int, repeats: int) -> None:
-    """Measure and print, for each beam size, the throughput of many clients and the latency of one."""
+def measure_all(console: Console, model: str, clients: int, sentences: int, repeats: int) -> list[Table]:
+    """Measure the throughput of many clients and the latency of one; print and return both for each beam size."""
+    tables = []
     texts = [pair.french for pair in pairs(sentences, split="test")]
     words = sum(len(text.split()) for text in texts) / len(texts)
     direct = load(bundled_folder(model)).quick()
@@ -42,8 +44,10 @@ def measure_all(console: Console, model: str, clients: int, sentences: int, repe
         for beam in BEAM_SIZES:
             throughput, latency = _measure(direct, port, texts, clients, beam, repeats)
             counts = dict(zip(throughput, (len(texts[:SEQUENTIAL_SENTENCES]), len(texts)), strict=True))
-            console.print(ratio_table(f"throughput, beam {beam}", "sentences/s", throughput, counts))
-            console.print(_latencies(latency, len(texts[:SEQUENTIAL_SENTENCES])))
+            tables.append(ratio_table(f"throughput, beam {beam}", "sentences/s", throughput, counts))
+            tables.append(latency_table(f"latency, beam {beam}", latency, len(texts[:SEQUENTIAL_SENTENCES])))
+            console.print(*tables[-2:])
+    return tables
 
 
 def _measure(
@@ -76,14 +80,13 @@ def _direct_call(threads: int) -> str:
     return "a direct call with 1 thread" if threads == 1 else f"a direct call with {threads} threads"
 
 
-def _latencies(timings: Mapping[str, Timings], count: int) -> str:
-    one, *others = timings
-    fastest = min(others, key=lambda name: timings[name].median)
-    latencies = [
-        f"{name} {1000 * timing.median / count:.1f} ms (spread {timing.spread:.2f})" for name, timing in timings.items()
-    ]
-    ratio = timings[one].median / timings[fastest].median
-    return f"latency: {', '.join(latencies)}; one client ÷ fastest direct call: [bold]{ratio:.2f}[/]\n"
+def latency_table(title: str, timings: Mapping[str, Timings], count: int) -> Table:
+    """Return a table with a row per case: time of one sentence, spread, and ratio of one client to it."""
+    table = Table(title, "ms", "spread", "one client ÷ this", box=None, pad_edge=False, header_style="bold")
+    for name, timing in timings.items():
+        ratio = "" if name == ONE_CLIENT else f"{timings[ONE_CLIENT].median / timing.median:.2f}"
+        table.add_row(name, f"{1000 * timing.median / count:.1f}", f"{timing.spread:.2f}", ratio)
+    return table
 
 
 @contextmanager

@@ -13,8 +13,8 @@ IMPORT_TORCH = [sys.executable, "-c", "import torch"]
 TRANSLATE = [sys.executable, "-m", "regard", "translate", "Bonjour."]
 
 
-def measure_all(console: Console, repeats: int) -> None:
-    """Run both commands in turns, each in a new process, and print elapsed and processor time."""
+def measure_all(console: Console, repeats: int) -> list[Table]:
+    """Run both commands in turns, each in a new process; print and return elapsed and processor time."""
     for command in (IMPORT_TORCH, TRANSLATE):
         run(command)  # fills the file cache
     pairs = [(run(IMPORT_TORCH), run(TRANSLATE)) for _ in range(repeats)]
@@ -24,6 +24,7 @@ def measure_all(console: Console, repeats: int) -> None:
         table.add_row(name, f"{torch:.2f}", f"{regard:.2f}", f"{regard / torch:.2f}")
     console.print(f"[dim]medians of {repeats}, commands in turns; load average {os.getloadavg()[0]:.1f}[/]")
     console.print(table)
+    return [table]
 
 
 def run(command: list[str]) -> tuple[float, float]:

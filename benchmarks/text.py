@@ -55,8 +55,8 @@ class PreparationCosts:
     """Time to open prepared data."""
 
 
-def measure_all(console: Console, repeats: int, batch_tokens: int) -> None:
-    """Measure every available corpus and print a column for each."""
+def measure_all(console: Console, repeats: int, batch_tokens: int) -> list[Table]:
+    """Measure every available corpus; print and return a table with a column for each."""
     table = Table(f"batches of {batch_tokens:,} tokens", box=None, pad_edge=False, header_style="bold")
     figures = []
     with tempfile.TemporaryDirectory() as folder:
@@ -67,6 +67,7 @@ def measure_all(console: Console, repeats: int, batch_tokens: int) -> None:
     for row in zip(*figures, strict=True):
         table.add_row(row[0][0], *(figure for _, figure in row))
     console.print(table)
+    return [table]
 
 
 def _figures(costs: PreparationCosts) -> Iterator[tuple[str, str]]:

@@ -93,15 +93,20 @@ class TrainingEngine:
             self.step(batch)
 
 
-def measure_all(console: Console, device: str, repeats: int, names: Sequence[str], nanogpt: Path | None = None) -> None:
-    """Measure every engine on the named workloads, by default all of the device, and print a table for each."""
+def measure_all(
+    console: Console, device: str, repeats: int, names: Sequence[str], nanogpt: Path | None = None
+) -> list[Table]:
+    """Measure every engine on the named workloads, by default all of the device; print and return their tables."""
     workloads = [workload() for workload in _select(device, names)]
     console.print(f"[dim]{measurement_conditions(device, repeats)}[/]")
+    tables = []
     for workload in workloads:
         console.print(f"[dim]{_describe(workload)}[/]")
-        console.print(measure(workload, device, repeats, nanogpt))
+        tables.append(measure(workload, device, repeats, nanogpt))
+        console.print(tables[-1])
         if device != "cpu":
             torch.cuda.empty_cache()
+    return tables
 
 
 def measure(workload: TrainingWorkload, device: str, repeats: int, nanogpt: Path | None = None) -> Table:
