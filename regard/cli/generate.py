@@ -9,20 +9,33 @@ import typer
 from regard.cli.model_loading import load_model
 from regard.cli.shared_options import MODEL_HELP, Device
 from regard.cli.text_io import for_output, input_lines
+from regard.models import DEFAULT_LANGUAGE_MODEL, bundled_folder
+
+OWN_SETTING = "Default: the model's own setting, or"
 
 
 def generate(
     prompt: Annotated[str, typer.Argument(help="Text to continue; - reads it from stdin.")],
-    model: Annotated[str, typer.Option("--model", "-m", help=MODEL_HELP)],
-    max_tokens: Annotated[int, typer.Option(help="Maximum number of new tokens.")] = 200,
+    model: Annotated[
+        str, typer.Option("--model", "-m", help=f"{MODEL_HELP} The default is the bundled {DEFAULT_LANGUAGE_MODEL}.")
+    ] = "",
+    max_tokens: Annotated[int | None, typer.Option(help=f"Maximum number of new tokens. {OWN_SETTING} 200.")] = None,
     temperature: Annotated[
-        float,
-        typer.Option(help="0 is greedy; otherwise sample: 1 uses the model's distribution, lower values sharpen it."),
-    ] = 0.0,
-    top_k: Annotated[int, typer.Option(help="Sample among the k most likely tokens; 0 disables.")] = 0,
+        float | None,
+        typer.Option(
+            help="0 is greedy; otherwise sample: 1 uses the model's distribution, lower values sharpen it. "
+            f"{OWN_SETTING} 0."
+        ),
+    ] = None,
+    top_k: Annotated[
+        int | None, typer.Option(help=f"Sample among the k most likely tokens; 0 disables. {OWN_SETTING} 0.")
+    ] = None,
     top_p: Annotated[
-        float, typer.Option(help="Sample among the fewest tokens that have this total probability; 1 disables.")
-    ] = 1.0,
+        float | None,
+        typer.Option(
+            help=f"Sample among the fewest tokens that have this total probability; 1 disables. {OWN_SETTING} 1."
+        ),
+    ] = None,
     min_p: Annotated[
         float, typer.Option(help="Drop tokens less likely than this fraction of the most likely one; 0 disables.")
     ] = 0.0,
@@ -39,24 +52,30 @@ def generate(
 ) -> None:
     """Continue a prompt with a language model.
 
+    Example: regard generate "Once upon a time" --seed 3
+
     Example: regard generate "Once upon a time" --model runs/stories --temperature 0.8 --top-p 0.95
     """
     from regard.decoding.options import DecodingOptions, make_decoding
 
     options: DecodingOptions = {
-        "max_tokens": max_tokens,
-        "temperature": temperature,
-        "top_k": top_k,
-        "top_p": top_p,
         "min_p": min_p,
         "seed": seed,
         "repetition_penalty": repetition_penalty,
         "no_repeat_ngram": no_repeat_ngram,
         "stop": stop or (),
     }
+    if max_tokens is not None:
+        options["max_tokens"] = max_tokens
+    if temperature is not None:
+        options["temperature"] = temperature
+    if top_k is not None:
+        options["top_k"] = top_k
+    if top_p is not None:
+        options["top_p"] = top_p
     make_decoding(None, options)  # report a wrong option before the model is loaded
     prompt = "\n".join(input_lines(None)) if prompt == "-" else prompt
-    loaded = load_model(model, device)
+    loaded = load_model(model or str(bundled_folder(DEFAULT_LANGUAGE_MODEL)), device, few=True)
     pieces = loaded.stream(prompt, **options) if stream else iter([loaded.generate(prompt, **options)[len(prompt) :]])
     typer.secho(for_output(sys.stdout, prompt), bold=True, nl=False)
     try:

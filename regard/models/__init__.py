@@ -13,7 +13,9 @@ from regard.untrusted_files import parse_json, read_json
 MODELS_FOLDER = Path(__file__).parent
 DEFAULT_MODEL = "fr-en"
 """The model that translates unless another model or a language is named."""
-BUNDLED_MODELS = (DEFAULT_MODEL, "petit-fr-en")
+DEFAULT_LANGUAGE_MODEL = "writer"
+"""The model that continues texts unless another one is named."""
+BUNDLED_MODELS = (DEFAULT_MODEL, "en-fr", DEFAULT_LANGUAGE_MODEL, "petit-fr-en")
 """The models that every checkout and installation should contain. The first that fits a request is used."""
 
 

@@ -17,7 +17,7 @@ const END_LABEL = "end of text"; // label of the token that ends the text
 // Beginnings of texts, by language; those of null are for models of other or unknown languages.
 const BEGINNINGS = new Map([
   ["fr", ["Le petit chat", "Il était une fois", "Elle va"]],
-  [null, ["Once upon a time", "The little dog", "One day, a girl named"]],
+  [null, ["Once upon a time, there was a", "One day, a little fox", "In a small village"]],
 ]);
 const SAMPLING_OPTIONS = [
   {

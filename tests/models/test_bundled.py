@@ -461,7 +461,7 @@ def test_the_bundled_model_is_the_default(small_model_bundled: Path) -> None:
 
 
 def test_models_are_listed(small_model_bundled: Path) -> None:
-    with pytest.raises(ValueError, match=r"the bundled model petit-fr-en is missing from"):
+    with pytest.raises(ValueError, match=r"the bundled model en-fr is missing from"):
         run("models")
     shown = CliRunner().invoke(app, ["models"]).output
     count = sum(tensor.numel() for tensor in load_file(small_model_bundled / "model.safetensors").values())
@@ -522,7 +522,7 @@ def test_the_languages_choose_a_bundled_model(several_bundled: Path, options: tu
 
 @pytest.mark.usefixtures("several_bundled")
 def test_a_language_without_a_model_is_reported_with_those_that_have_one() -> None:
-    available = r"available are fr-en \(fr → en\), petit-fr-en \(fr → en\), en-fr \(en → fr\)\. Train"
+    available = r"available are fr-en \(fr → en\), en-fr \(en → fr\), petit-fr-en \(fr → en\)\. Train"
     for options, wanted in {
         ("--to", "de"): "to de",
         ("--from", "de"): "from de",
@@ -539,7 +539,7 @@ def test_a_language_without_a_model_is_reported_with_those_that_have_one() -> No
 @pytest.mark.usefixtures("several_bundled")
 def test_models_of_every_kind_are_listed() -> None:
     shown = run("models")
-    assert [line.split()[0] for line in shown.splitlines()[1:]] == ["fr-en", "petit-fr-en", "en-fr", "writer"]
+    assert [line.split()[0] for line in shown.splitlines()[1:]] == ["fr-en", "en-fr", "writer", "petit-fr-en"]
     assert re.search(r"^en-fr +translates en → fr +0\.0 M", shown, re.M)
     assert re.search(r"^writer +generates text \(en\) +0\.0 M", shown, re.M)
     described = {told["name"]: told for told in map(json.loads, run("models", "--json").splitlines())}
@@ -556,7 +556,7 @@ def test_the_server_translates_in_both_directions() -> None:
     from regard.server.model_registry import build_registry, parse_model_arguments
 
     registry = build_registry({name: regard.load(path) for name, path in parse_model_arguments(()).items()}, "float32")
-    assert list(registry.by_name) == ["fr-en", "petit-fr-en", "en-fr", "writer"]
+    assert list(registry.by_name) == ["fr-en", "en-fr", "writer", "petit-fr-en"]
     for source, target, name in (("fr", "en", "fr-en"), ("en", "fr", "en-fr"), ("auto", "fr", "en-fr")):
         _, served = select_model(registry, source, target)
         assert served is not None
@@ -628,6 +628,21 @@ EXPECTED = {
         corpora=("tatoeba", "europarl", "books", "business", "varied"),
         min_petit_bleu=52.0,  # it has never seen Petit
     ),
+    "en-fr": Expected(
+        sha256="ac02f537e58bea5791904763274694ee83dbda8a290d3a5fd2d739acd3f3285c",
+        max_bytes=15_000_000,
+        languages=("en", "fr"),
+        card=("Tatoeba", "CC-BY 2.0 FR", "Europarl", "European Parliament", "Project Gutenberg", "CC BY 4.0"),
+        corpora=("tatoeba", "europarl", "books", "business", "varied"),
+        min_petit_bleu=62.0,  # it has never seen Petit
+    ),
+    "writer": Expected(
+        sha256="c77a915fa82f6e6777d2e1695b96ca8bf98f0a182690959ecd22ea9e7f1d348f",
+        max_bytes=10_000_000,
+        languages=("en",),
+        card=("SmolLM2-135M-Instruct", "Tatoeba", "CC-BY 2.0 FR", "loss, nats per token", "## Samples"),
+        corpora=("stories", "sentences"),
+    ),
     "petit-fr-en": Expected(
         sha256="903e1bae607c503fc2c9755df7822af66e7972709a6775669602d7ed940996e1",
         max_bytes=3_000_000,
@@ -636,6 +651,8 @@ EXPECTED = {
         min_petit_bleu=98.0,  # a perfect model scores 100
     ),
 }
+PROMPTS = ("Once upon a time", "One day, a little", "There was once", "In a small village")
+"""The prompts of the samples on the card of the writer."""
 TRANSLATORS = [name for name, expected in EXPECTED.items() if len(expected.languages) == 2]
 
 EVERYDAY: dict[str, dict[str, set[str]]] = {
@@ -674,6 +691,18 @@ EVERYDAY: dict[str, dict[str, set[str]]] = {
             "My brother lives in Paris.",
             "My brother is living in Paris.",
         },
+    },
+    "en-fr": {
+        "The cat is sleeping on the bed.": {"Le chat dort sur le lit."},
+        "Where is the train station?": {"Où est la gare ?", "Où se trouve la gare ?"},
+        "I don't understand.": {"Je ne comprends pas."},
+        "What time is it?": {"Quelle heure est-il ?", "Il est quelle heure ?"},
+        "I'm hungry.": {"J'ai faim."},
+        "She likes music.": {"Elle aime la musique."},
+        "It's very cold today.": {"Il fait très froid aujourd'hui."},
+        "We're late.": {"Nous sommes en retard.", "On est en retard."},
+        "Thank you very much.": {"Merci beaucoup."},
+        "My brother lives in Paris.": {"Mon frère habite à Paris.", "Mon frère vit à Paris."},
     },
     "petit-fr-en": {  # in Petit each sentence has only one translation
         "Le chat dort.": {"The cat is sleeping."},
@@ -804,3 +833,27 @@ def test_bleu_on_petit(translator: str) -> None:
     translations = bundled_model(translator).quick().translate([side[source] for side in sides])
     bleu = sacrebleu.corpus_bleu(translations, [[side[target] for side in sides]])
     assert bleu.score >= EXPECTED[translator].min_petit_bleu, f"{translator}: {bleu}"
+
+
+def test_the_writer_tells_stories() -> None:
+    """`regard generate` works without options, and its stories have a beginning, a middle and an end."""
+    printed = run("generate", "Once upon a time")
+    assert printed == run("generate", "Once upon a time", "--model", "writer", "--seed", "0")
+    stories = [run("generate", "Once upon a time", "--seed", str(seed)).strip() for seed in range(1, 6)]
+    assert len({printed.strip(), *stories}) == 6
+    for story in (printed.strip(), *stories):
+        assert story.startswith("Once upon a time")
+        assert story.endswith((".", "!", "?", '"')), story  # it ended by itself
+        assert 40 <= len(story.split()) <= 220
+
+
+def test_the_samples_on_the_card_of_the_writer_are_those_of_its_script() -> None:
+    """Twenty samples, none left out: the card has the first words of what the model writes with each seed."""
+    card = (models.bundled_folder("writer") / "README.md").read_text()
+    samples = re.findall(r"^(\d+)\. (.+)$", card.partition("## Samples")[2], re.M)
+    assert [int(number) for number, _ in samples] == list(range(1, 21))
+    options = regard.Decoding(temperature=0.8, top_p=0.95, max_tokens=12)
+    for seed in (0, 3):
+        assert samples[seed][1].startswith(
+            bundled_model("writer").generate(PROMPTS[seed % 4], seed=seed, decoding=options)
+        )

@@ -417,8 +417,8 @@ def test_writing_token_by_token(opened: Opened) -> None:
 def test_tokens_of_the_text_and_their_alternatives(opened: Opened) -> None:
     opened.open("#/write?model=writer", ".bars button")
     field = opened.page.locator("#text")
-    assert field.input_value() == "Once upon a time"  # a text to start with
-    opened.page.get_by_role("button", name="The little dog").click()
+    assert field.input_value() == "Once upon a time, there was a"  # a text to start with
+    opened.page.get_by_role("button", name="In a small village").click()
     text = "the cat sleeps"
     field.fill(text)
     chips = opened.page.locator(".write-tokens button.chip")

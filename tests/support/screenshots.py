@@ -1,7 +1,7 @@
-"""Takes the screenshots of the page in docs/: `python -m tests.support.screenshots [WRITER [TAGGER [RUN]]]`.
+"""Takes the screenshots of the page in docs/: `python -m tests.support.screenshots [TAGGER [RUN]]`.
 
-WRITER is NAME=FOLDER of a language model, TAGGER that of a French tagger, RUN the folder of a run with snapshots.
-Without them, there are no screenshots of the Write, Read and Runs views.
+TAGGER is NAME=FOLDER of a French tagger, RUN the folder of a run with snapshots. Without them, there are no screenshots
+of the Read and Runs views.
 """
 
 import sys
@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 
 from PIL import Image
 
+from regard.models import BUNDLED_MODELS
 from tests.support.browser import chromium, serving
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -20,7 +21,7 @@ PARTS = {"page-cell": ".cell-card", "page-change": ".words"}
 """Screenshots of one part of the page: its selector."""
 
 
-def list_shots(writer: str | None, tagger: str | None, run: str | None) -> list[tuple[str, dict[str, Any], str, str]]:
+def list_shots(tagger: str | None, run: str | None) -> list[tuple[str, dict[str, Any], str, str]]:
     """The name, window, URL and selector to wait for of each screenshot."""
     desk: dict[str, Any] = {"viewport": {"width": 1280, "height": 1280}, "color_scheme": "light"}
     attention = {"model": "petit-fr-en", "source": "Elle va au marché.", "kind": "cross", "layer": 1, "head": 2}
@@ -41,9 +42,8 @@ def list_shots(writer: str | None, tagger: str | None, run: str | None) -> list[
         shots.append(
             ("page-runs", tall, f"#/runs?{urlencode({'run': run})}", ".film .chart-series circle:nth-of-type(9)")
         )
-    if writer:
-        options = {"model": writer, "text": "Once upon a time, there was a little", "temperature": 1.2, "top_k": 12}
-        shots.append(("page-write", desk, f"#/write?{urlencode(options)}", ".bars button"))
+    options = {"model": "writer", "text": "Once upon a time, there was a little", "temperature": 1.2, "top_k": 12}
+    shots.append(("page-write", desk, f"#/write?{urlencode(options)}", ".bars button"))
     if tagger:
         options = {"model": tagger, "text": "Le petit chat noir de Marie ne dort jamais sur la grande table."}
         wide = desk | {"viewport": {"width": 1280, "height": 520}}
@@ -62,10 +62,10 @@ def quantize(png: bytes) -> bytes:
 
 def main(models: list[str]) -> None:
     """Start a server and take all screenshots."""
-    writer, tagger, *_ = [*(model.partition("=")[0] for model in models), None, None]
-    run = Path(models[2]).name if len(models) > 2 else None
-    with serving(["fr-en", "petit-fr-en", *models]) as address, chromium() as browser:
-        for name, window, hash_, wait in list_shots(writer, tagger, run):
+    tagger = models[0].partition("=")[0] if models else None
+    run = Path(models[1]).name if len(models) > 1 else None
+    with serving([*BUNDLED_MODELS, *models]) as address, chromium() as browser:
+        for name, window, hash_, wait in list_shots(tagger, run):
             page = browser.new_page(**window)
             page.goto(address + hash_)
             page.wait_for_selector(wait)
