@@ -98,7 +98,11 @@ class TrainingDisplay:
             self.panel.refresh()
         if isinstance(event, Ended):
             self.__exit__()  # the closing lines go below the panel
-            for line in closing_lines(event, self.state, self.recipe):
+            lines = closing_lines(event, self.state, self.recipe)
+            if self.console.is_jupyter:  # where each print is an output of its own, with space around it
+                self.console.print(Text("\n".join(lines)), soft_wrap=True)
+                return
+            for line in lines:
                 is_command = line.startswith((RESUME, CONTINUE, USE))
                 self.console.print(Text(line), soft_wrap=is_command)
 
