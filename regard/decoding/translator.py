@@ -3,11 +3,12 @@
 Translation models learn from single sentences: given a paragraph, they translate some of its sentences and drop the
 rest. Each sentence is therefore translated separately (see `regard.decoding.sentence_splitter`). A sentence that is too
 long for the model is split at commas, then at spaces, and as a last resort between any two characters. Translations are
-joined with the white space that separated their sources. Parts without a letter or digit are copied.
+joined with the white space that separated their sources. Parts without a letter or digit are copied, and so are web and
+e-mail addresses (see `regard.decoding.addresses`).
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from heapq import nlargest
@@ -17,6 +18,7 @@ from unicodedata import category
 from regard.config import ModelConfig, SpecialIds, require_at_least
 from regard.data.opus_tokenizer import OpusTokenizer
 from regard.data.tokenizer import Tokenizer
+from regard.decoding.addresses import has_all_addresses, with_stand_ins, without_stand_ins
 from regard.decoding.batching import batches_by_length
 from regard.decoding.cancellation import raise_if_cancelled
 from regard.decoding.generate import Inputs, search_translations
@@ -32,6 +34,9 @@ MAX_SOURCE_TOKENS = 200
 """Default number of tokens of a source, framed: the sentences that translators learn from are rarely longer."""
 FIRST_LINES = 32
 """Number of lines that are read before the first are translated; it doubles with every batch."""
+
+PieceKey = tuple[int, int]
+"""The number of a text, and that of a piece in it."""
 
 Progress = Callable[[int], None]
 """A function that is called with the number of texts done so far."""
@@ -58,6 +63,8 @@ class SourcePiece:
     """The white space before it, or all of a part without letters or digits, which is copied."""
     core: str = ""
     """The text to translate."""
+    target_code: str = ""
+    """A code of the target language that the model reads before the text, as some of OPUS-MT's do."""
     ids: list[int] = field(default_factory=list)
     """The core as the model reads it; empty if there is nothing to translate."""
     after: str = ""
@@ -94,15 +101,15 @@ class Translator:
             if piece.ids
         }
         pending = [sum(bool(piece.ids) for piece in pieces) for pieces in texts_in_pieces]
-        translated: dict[tuple[int, int], list[Translation]] = {}
-        lengths = {key: len(ids) for key, ids in sources.items()}
-        for batch in batches_by_length(lengths, self.batch_tokens // self.options.beam):
-            raise_if_cancelled()
-            for key, translations in zip(batch, self._translate_ids([sources[key] for key in batch]), strict=True):
-                translated[key] = translations
-                pending[key[0]] -= 1
+        translated: dict[PieceKey, list[Translation]] = {}
+        for batch in self._translate_batches(sources):
+            translated |= batch
+            for text_number, _ in batch:
+                pending[text_number] -= 1
             if progress is not None:
                 progress(pending.count(0))
+        pieces = {key: texts_in_pieces[key[0]][key[1]] for key in sources}
+        translated |= self._with_addresses(pieces, translated)
         return [
             join_translations(
                 [
@@ -125,6 +132,35 @@ class Translator:
         while batch := list(islice(lines, count)):
             yield from self.translate_all(batch)
             count = count if lines_per_batch is not None else min(2 * count, max_lines_together(self.batch_tokens))
+
+    def _translate_batches(self, sources: Mapping[PieceKey, list[int]]) -> Iterator[dict[PieceKey, list[Translation]]]:
+        """The best translations of each source, in batches of similar lengths."""
+        lengths = {key: len(ids) for key, ids in sources.items()}
+        for batch in batches_by_length(lengths, self.batch_tokens // self.options.beam):
+            raise_if_cancelled()
+            yield dict(zip(batch, self._translate_ids([sources[key] for key in batch]), strict=True))
+
+    def _with_addresses(
+        self, pieces: Mapping[PieceKey, SourcePiece], translated: Mapping[PieceKey, list[Translation]]
+    ) -> dict[PieceKey, list[Translation]]:
+        """Better translations of the pieces whose addresses were changed; none if stand-ins for them are lost too."""
+        damaged = {
+            key: with_stand_ins(piece.core)
+            for key, piece in pieces.items()
+            if not all(has_all_addresses(translation.text, piece.core) for translation in translated[key])
+        }
+        sources = {
+            key: self.tokenizer.encode_with_template(pieces[key].target_code + text)
+            for key, (text, stand_ins) in damaged.items()
+            if stand_ins
+        }
+        repaired = {}
+        for batch in self._translate_batches(sources):
+            for key, translations in batch.items():
+                restored = [replace(each, text=without_stand_ins(each.text, damaged[key][1])) for each in translations]
+                if all(has_all_addresses(translation.text, pieces[key].core) for translation in restored):
+                    repaired[key] = restored
+        return repaired
 
     def _translate_ids(self, sources: Inputs) -> list[list[Translation]]:
         searched = search_translations(self.network, self.special, sources, self.options, self.tokenizer.decode)
@@ -150,7 +186,7 @@ class Translator:
             ids = self.tokenizer.encode_with_template(language + core)
             if len(ids) <= longest or len(core) == 1:
                 start = text.index(core)
-                yield SourcePiece(text[:start], core, ids, text[start + len(core) :])
+                yield SourcePiece(text[:start], core, language, ids, text[start + len(core) :])
                 return
             for half in halves(text):
                 yield from parts(half)

@@ -340,6 +340,44 @@ def test_mistakes_are_reported() -> None:
             mistake()
 
 
+@pytest.mark.parametrize(
+    ("source", "translation"),
+    [
+        ("Voir www.chat.fr.", "VOIR www.chat.fr."),
+        ("Voir https://chat.fr/a?b=1, puis c.d@e-f.org !", "VOIR https://chat.fr/a?b=1, PUIS c.d@e-f.org !"),
+        ("X1 est www.chat.fr et www.chat.fr", "X1 EST www.chat.fr ET www.chat.fr"),
+        ("Le chat. Voir www.chat.fr. Le chien.", "LE CHAT. VOIR www.chat.fr. LE CHIEN."),
+        ("www.chat.fr", "www.chat.fr"),
+        ("WWW.CHAT.FR", "WWW.CHAT.FR"),
+        ("Le www est un@ chat, @moi", "LE WWW EST UN@ CHAT, @MOI"),  # no addresses
+        (
+            " ".join(f"www.{letter}.fr" for letter in "abcdefghij"),
+            " ".join(f"WWW.{letter}.FR" for letter in "ABCDEFGHIJ"),
+        ),
+    ],
+)
+def test_addresses_are_copied(source: str, translation: str) -> None:
+    translator = Shouting.of(random_model())
+    assert first(translator.translate_all([source])) == [translation]
+    assert len(translator.asked) == 1 + (translation != source.upper())  # twice only if an address was changed
+
+
+def test_addresses_are_copied_in_every_translation() -> None:
+    translations = Shouting.of(random_model(), n_best=3).translate_all(["Voir www.chat.fr ici."])[0]
+    assert [each.text for each in translations] == [f"VOIR www.chat.fr ICI.{marks}" for marks in ("", "'", "''")]
+
+
+def test_an_address_whose_stand_in_is_lost_is_left_to_the_model() -> None:
+    class Deaf(Shouting):
+        def _translate_ids(self, sources: Inputs) -> list[list[module.Translation]]:
+            return [
+                [module.Translation(each.text.replace("X1", "X"), each.score, each.penalised, True) for each in found]
+                for found in super()._translate_ids(sources)
+            ]
+
+    assert first(Deaf.of(random_model()).translate_all(["Voir www.chat.fr."])) == ["VOIR WWW.CHAT.FR."]
+
+
 def test_a_model_may_say_how_it_is_sampled() -> None:
     model = random_model(kind="decoder")
     greedy = model.generate("Le chat", max_tokens=12)
