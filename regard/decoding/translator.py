@@ -3,8 +3,8 @@
 Translation models learn from single sentences: given a paragraph, they translate some of its sentences and drop the
 rest. Each sentence is therefore translated separately (see `regard.decoding.sentence_splitter`). A sentence that is too
 long for the model is split at commas, then at spaces, and as a last resort between any two characters. Translations are
-joined with the white space that separated their sources. Parts without a letter or digit are copied, and so are web and
-e-mail addresses (see `regard.decoding.addresses`).
+joined with the white space that separated their sources. Parts without a letter or digit are copied, and so are emoji
+around a sentence, which models drop or exchange, and web and e-mail addresses (see `regard.decoding.addresses`).
 """
 
 import re
@@ -57,10 +57,10 @@ class Translation:
 
 @dataclass(frozen=True)
 class SourcePiece:
-    """A part of a text that is translated in one go, and the white space around it."""
+    """A part of a text that is translated in one go, and the white space and emoji around it, which are copied."""
 
     before: str
-    """The white space before it, or all of a part without letters or digits, which is copied."""
+    """What is before it, or all of a part without letters or digits."""
     core: str = ""
     """The text to translate."""
     target_code: str = ""
@@ -68,7 +68,7 @@ class SourcePiece:
     ids: list[int] = field(default_factory=list)
     """The core as the model reads it; empty if there is nothing to translate."""
     after: str = ""
-    """The white space after it."""
+    """What is after it."""
     needs_space: bool = False
     """Whether a translation into a script with spaces needs one after it that the source does not have."""
 
@@ -179,7 +179,7 @@ class Translator:
         language = code[0] if code else ""  # repeated before every piece
 
         def parts(text: str) -> Iterator[SourcePiece]:
-            core = text.strip()
+            core = _SYMBOLS_AROUND.sub("", text)
             if not has_words(core):
                 yield SourcePiece(text)
                 return
@@ -251,7 +251,7 @@ def max_source_tokens(config: ModelConfig, longest_trained: object = None) -> in
 
 
 def _with_spacing(piece: SourcePiece, translations: list[Translation] | None) -> list[Translation]:
-    """A piece's translations with the white space around it."""
+    """A piece's translations with what is around it."""
     if translations is None:
         return [replace(EMPTY_TRANSLATION, text=piece.before + piece.after)]
     return [
@@ -261,7 +261,7 @@ def _with_spacing(piece: SourcePiece, translations: list[Translation] | None) ->
 
 
 def _space_after(piece: SourcePiece, translated: str) -> str:
-    """The white space after a piece's translation."""
+    """What is after a piece's translation."""
     is_missing = piece.needs_space and translated and not needs_space_after(translated)
     return " " if is_missing else piece.after
 
@@ -302,6 +302,8 @@ def _character_boundary(text: str, index: int) -> int:
 
 _COMMA = re.compile(r"[,;:\u060c\u061b\u0387\u1363-\u1365]\s++|[\u3001\uff0c\uff1a\uff1b\uff64]\s*+")
 _SPACE = re.compile(r"\s++")
+_SYMBOL = r"[\s\u2190-\u2bff\ufe0f\u200d\U0001f000-\U0001faff]"  # emoji, and what joins several into one
+_SYMBOLS_AROUND = re.compile(rf"\A{_SYMBOL}++|(?<!{_SYMBOL}){_SYMBOL}++\Z")
 MAX_CHARACTER_LENGTH = 32
 """Code points of what readers see as one character; the emoji of a family is among the longest."""
 ZERO_WIDTH_JOINER = "\u200d"

@@ -367,6 +367,23 @@ def test_addresses_are_copied_in_every_translation() -> None:
     assert [each.text for each in translations] == [f"VOIR www.chat.fr ICI.{marks}" for marks in ("", "'", "''")]
 
 
+@pytest.mark.parametrize(
+    ("source", "asked"),
+    [
+        ("Le chat 😢", ["Le chat"]),
+        ("😀 Le chat dort ! ❤️👍🏽", ["Le chat dort !"]),
+        ("Le chat 🐱 dort.", ["Le chat 🐱 dort."]),
+        ("Le chat. 🐱 Le chien. 👨‍👩‍👧", ["Le chat.", "Le chien."]),
+        ("Il fait 20°", ["Il fait 20°"]),
+        ("👍", []),
+    ],
+)
+def test_emoji_around_a_sentence_are_copied(source: str, asked: list[str]) -> None:
+    translator = Shouting.of(random_model())
+    assert first(translator.translate_all([source])) == [source.upper()]
+    assert sorted(text for texts in translator.asked for text in texts) == sorted(asked)
+
+
 def test_an_address_whose_stand_in_is_lost_is_left_to_the_model() -> None:
     class Deaf(Shouting):
         def _translate_ids(self, sources: Inputs) -> list[list[module.Translation]]:
