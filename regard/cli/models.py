@@ -72,10 +72,7 @@ def _scores(about: dict[str, Any]) -> list[str]:
     from regard.storage.metadata import test_scores_of
 
     first_figures = ((test.figures[0], test.set) for test in test_scores_of(about))
-    return [
-        f"{figure.name.partition(',')[0]} {figure.text}: {_WHOLE_SET.sub('', test_set)}"
-        for figure, test_set in first_figures
-    ]
+    return [f"{figure.brief}: {_WHOLE_SET.sub('', test_set)}" for figure, test_set in first_figures]
 
 
 COMMANDS: list[Callable[..., None]] = [models]

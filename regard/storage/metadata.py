@@ -30,6 +30,15 @@ class MetricScore:
             return f"{self.value:.3g}"
         return f"{self.value:.{3 if self.name.startswith(('loss', 'bits')) else 1}f}"
 
+    @property
+    def brief(self) -> str:
+        """The name without its unit, and the value.
+
+        >>> MetricScore("loss, nats per token", 1.2345).brief
+        'loss 1.234'
+        """
+        return f"{self.name.partition(',')[0]} {self.text}"
+
 
 @dataclass(frozen=True)
 class TestScores:
