@@ -31,6 +31,7 @@ from regard.decoding.greedy import ChosenToken, collect_hypotheses, generate_tok
 from regard.decoding.options import Decoding
 from regard.decoding.sampling import random_numbers
 from regard.decoding.search import Hypothesis, StopCheck, TokenRules
+from regard.decoding.speculative import AcceptanceCount, speculative_tokens
 from regard.decoding.text_stream import Decode, make_stop_check
 from regard.errors import RegardError
 from regard.model.cache import Cache
@@ -88,6 +89,25 @@ def stream(
     else:
         inputs = _generation_inputs(network, special, [prompt], options)
     return (token for latest in _generate_tokens(inputs, decode) for token in latest)
+
+
+def stream_with_draft(
+    network: Decoder,
+    draft: Decoder,
+    special: SpecialIds,
+    prompt: Sequence[int],
+    options: Decoding,
+    decode: Decode | None = None,
+    count: AcceptanceCount | None = None,
+) -> Iterator[ChosenToken]:
+    """As `stream`, with tokens that a smaller network proposes; `count` counts how many of them were accepted."""
+    if options.beam > 1:
+        raise RegardError(f"beam={options.beam} with a draft: a draft proposes one text; use beam=1")
+    inputs, draft_inputs = (_generation_inputs(each, special, [prompt], options) for each in (network, draft))
+    stops = _stop_check(options, decode)
+    prefilled, draft_prefilled = prefill(inputs), prefill(draft_inputs)
+    count = AcceptanceCount() if count is None else count
+    return speculative_tokens(inputs, prefilled, draft_inputs, draft_prefilled, stops, count)
 
 
 def stream_all(

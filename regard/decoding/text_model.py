@@ -22,7 +22,7 @@ from regard.decoding.capabilities import TextTask, filled_mask, require_task, ta
 from regard.decoding.engine_registry import registered_engine
 from regard.decoding.fast_copy import Precision, check_not_copy, make_fast_copy
 from regard.decoding.filling import Filling, fill_masks, ids_with_masks
-from regard.decoding.generate import generate, stream
+from regard.decoding.generate import generate, stream, stream_with_draft
 from regard.decoding.hidden_vectors import HiddenVectors, hidden_vectors
 from regard.decoding.languages import (
     check_fixed_languages,
@@ -44,6 +44,7 @@ from regard.decoding.scoring import ContextAndTarget, pair_rows, score_rows, tex
 from regard.decoding.search import Hypothesis
 from regard.decoding.search_tree import SearchNode, search_tree
 from regard.decoding.sentence_vectors import Pooling, check_pooling, sentence_vectors
+from regard.decoding.speculative import AcceptanceCount
 from regard.decoding.tagging import TaggedWord, tag_words
 from regard.decoding.text_stream import REPLACEMENT_CHARACTER, Decode, stream_text, text_before_stop
 from regard.decoding.translator import BATCH_TOKENS, Progress, Translation, Translator, max_source_tokens
@@ -333,28 +334,62 @@ class Model:
         """Tokens of a source that are translated in one piece: longer sentences are split."""
         return max_source_tokens(self.config, self.about.get("longest"))
 
-    def generate(self, prompt: str, *, decoding: Decoding | None = None, **options: Unpack[DecodingOptions]) -> str:
+    def generate(
+        self,
+        prompt: str,
+        *,
+        decoding: Decoding | None = None,
+        draft: "Model | None" = None,
+        **options: Unpack[DecodingOptions],
+    ) -> str:
         """The prompt and the text that the model generates after it.
 
         Without options, a model whose recipe or `generation_config.json` says how to sample is sampled in this way, and
-        other models are decoded greedily.
+        other models are decoded greedily. `draft` is a smaller model with the same tokenizer: it proposes tokens, which
+        is faster and does not change the text.
         """
+        if draft is not None:
+            return prompt + "".join(self.stream(prompt, decoding=decoding, draft=draft, **options))
         network, ids, chosen = self._generation(prompt, decoding, options)
         decode = self.continuation_decoder(ids)
         ((hypothesis,),) = generate(network, self.special, [ids], chosen, decode)
         return prompt + text_before_stop(decode(hypothesis.ids), chosen.stop)
 
     def stream(
-        self, prompt: str, *, decoding: Decoding | None = None, **options: Unpack[DecodingOptions]
+        self,
+        prompt: str,
+        *,
+        decoding: Decoding | None = None,
+        draft: "Model | None" = None,
+        count: AcceptanceCount | None = None,
+        **options: Unpack[DecodingOptions],
     ) -> Iterator[str]:
         """The text that the model generates after the prompt, in pieces as it comes; joined, what `generate` adds.
 
-        The prompt is checked and read when this is called, not when the first piece is asked for.
+        The prompt is checked and read when this is called, not when the first piece is asked for. With a `draft`,
+        `count` counts the tokens that it proposes and those that are accepted.
         """
         network, ids, chosen = self._generation(prompt, decoding, options)
         decode = self.continuation_decoder(ids)
-        tokens = stream(network, self.special, ids, chosen, decode)
+        if draft is None:
+            tokens = stream(network, self.special, ids, chosen, decode)
+        else:
+            drafting = self._draft_network(draft)
+            tokens = stream_with_draft(network, drafting, self.special, ids, chosen, decode, count)
         return stream_text((token.token for token in tokens if token.reason != "end"), decode, chosen.stop)
+
+    def _draft_network(self, draft: "Model") -> Decoder:
+        """The network of a draft; raises a RegardError if its tokens are not those of this model."""
+        draft.require("generate")
+        assert isinstance(draft.network, Decoder)
+        ours, theirs = self.require_tokenizer(), draft.require_tokenizer()
+        outputs = self.config.outputs, draft.config.outputs
+        if outputs[0] != outputs[1] or ours.pieces(range(outputs[0])) != theirs.pieces(range(outputs[1])):
+            raise RegardError(
+                f"the draft predicts other tokens ({outputs[1]:,} of them, this model {outputs[0]:,}): a draft must "
+                "have the tokenizer of the model"
+            )
+        return draft.network
 
     def prompt_ids(self, prompt: str) -> list[int]:
         """The ids of a prompt as the model reads it; raises a RegardError if the model cannot continue it."""
