@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 ADDRESS = re.compile(
     r"(?:https?://|www\.)[^\s<>\"'«»“”]*[\w/]"  # without the punctuation after it
-    r"|\w[\w.+-]*@\w[\w-]*(?:\.\w[\w-]*)+",
+    r"|(?<![\w.+-])\w[\w.+-]*+@\w[\w-]*+(?:\.\w[\w-]*+)++",  # possessive: long words without @ take linear time
     re.IGNORECASE,
 )
 MAX_ADDRESSES = 9

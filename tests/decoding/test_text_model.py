@@ -15,6 +15,7 @@ import regard
 from regard import models
 from regard.data.huggingface_tokenizer import HuggingFaceTokenizer
 from regard.decoding import translator as module
+from regard.decoding.addresses import has_all_addresses
 from regard.decoding.batching import batches_by_length
 from regard.decoding.generate import Inputs
 from regard.decoding.options import Decoding
@@ -360,6 +361,11 @@ def test_addresses_are_copied(source: str, translation: str) -> None:
     translator = Shouting.of(random_model())
     assert first(translator.translate_all([source])) == [translation]
     assert len(translator.asked) == 1 + (translation != source.upper())  # twice only if an address was changed
+
+
+@pytest.mark.parametrize("text", ["a" * 10**6, "a." * 10**6, "a@" * 10**6, "www." * 10**6, "http://" + "." * 10**6])
+def test_looking_for_addresses_takes_linear_time(text: str) -> None:
+    assert has_all_addresses(text, text)
 
 
 def test_addresses_are_copied_in_every_translation() -> None:
