@@ -36,6 +36,7 @@ export function attentionView({ models, saveState, isFirstScreen = false }) {
   let usual = null; // the output without changes, and the texts that it is for
   let display = { words: false, sinks: false }; // how maps are shown
   let compared = null; // the model, source, layer and head to compare with
+  let measuredFor = null; // the texts for which the effects of all heads are shown; they are measured again after a change
   let [data, displayed] = [null, null]; // the last response, and the components that display it
   let timer = null;
   let tour = null; // the tour of the first screen, while it is shown
@@ -159,6 +160,7 @@ export function attentionView({ models, saveState, isFirstScreen = false }) {
       requested,
       changes,
       compared,
+      isMeasured: measuredFor === measuredText(),
       usual: hasChanges(changes) ? usual?.target ?? null : null,
       canUndo: undone.length > 0,
       display,
@@ -178,11 +180,14 @@ export function attentionView({ models, saveState, isFirstScreen = false }) {
         compared = next;
         saveOpen(false);
       },
+      onMeasured: () => (measuredFor = measuredText()),
     });
     content.replaceChildren(displayed.root);
     focus?.();
     if (wantsTour && displayed.stepCount) showTour();
   }
+
+  const measuredText = () => JSON.stringify(requested);
 
   function showTour() {
     wantsTour = false;

@@ -20,9 +20,9 @@ const NO_BEAM = "There was no search, because the translation was given. Each st
 
 // `open` is the kind, layer, head and step to show; `model` the description of the model; `requested` the texts; `changes` what
 // is changed and `usual` the output without it, or null; `display` the options of the maps; `compared` the other side of a
-// comparison, or null. `onOpen` receives what is open, `onChanges` new changes, `onDisplay` new options, `onCompare` another
-// side.
-export function createAttentionDisplay(data, { open, models, model, requested, changes, usual, canUndo, display, compared, onOpen, onChanges, onUndo, onDisplay, onCompare }) {
+// comparison, or null; `isMeasured` whether the effects of heads were shown. `onOpen` receives what is open, `onChanges` new
+// changes, `onDisplay` new options, `onCompare` another side; `onMeasured` is called when the effects are shown.
+export function createAttentionDisplay(data, { open, models, model, requested, changes, usual, canUndo, display, compared, isMeasured, onOpen, onChanges, onUndo, onDisplay, onCompare, onMeasured }) {
   const { writes } = data.maps.at(-1);
   const firstRow = Math.max(0, writes.findIndex((token) => token !== "")); // the row of the first step
   const body = { ...requestBody(requested, data), changes: changesToRequest(changes) };
@@ -51,6 +51,7 @@ export function createAttentionDisplay(data, { open, models, model, requested, c
     onOpen: (kind, layer, head) => map.open(kind, { layer, head }),
     onSilence: (key, isSilent) => onChanges(silence(changes, [key], isSilent)),
     onWords: words.showEffects,
+    isMeasured, onMeasured,
   });
   const compare = createCompare(data, { models, requested, initial: compared, onChange: onCompare });
   const tools = createHeadTools(data, changes, display, { onChanges, onDisplay });

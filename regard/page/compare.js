@@ -23,8 +23,9 @@ export function createCompare(data, { models, requested, initial, onChange }) {
   const model = make("select", {}, ...models.map(({ name }) => make("option", { value: name }, name)));
   const source = make("input", { type: "text", maxlength: 300 });
   const head = make("select", {});
+  const close = make("button", { type: "button" }, "Close");
   const form = make("form", { class: "compare-form" },
-    make("label", {}, "Model ", model), make("label", { class: "compare-sentence" }, "Sentence ", source), make("label", {}, "Head ", head), make("button", { type: "submit" }, "Show"));
+    make("label", {}, "Model ", model), make("label", { class: "compare-sentence" }, "Sentence ", source), make("label", {}, "Head ", head), make("button", { type: "submit" }, "Show"), close);
   const readout = make("p", { class: "compare-readout", "aria-live": "polite" });
   const panels = [createPanel(0), createPanel(1)];
   const body = make("div", { class: "compare-body" }, form, notice, make("div", { class: "compare-panels" }, ...panels.map(({ root }) => root)), readout);
@@ -155,6 +156,14 @@ export function createCompare(data, { models, requested, initial, onChange }) {
     onChange(state);
     show();
     head.focus();
+  });
+  close.addEventListener("click", () => {
+    cancel();
+    [state, right, cells] = [null, null, [cells[0], NONE]];
+    onChange(state);
+    body.remove();
+    show();
+    open.focus();
   });
   head.addEventListener("change", () => {
     const [layer, number] = head.value.split(".");

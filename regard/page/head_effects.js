@@ -10,8 +10,9 @@ const EXPLANATION = "Every head is silenced once, and every source word hidden o
   + " predictions move, as a divergence in bits per token. Probability: what remains of the output’s probability.";
 
 // `body` is what /api/effects needs; `onOpen(kind, layer, head)` opens a head, `onSilence(key, isSilent)` silences one, and
-// `onWords(words)` receives the effects of the source words.
-export function createHeadEffects(data, { body, changes, onOpen, onSilence, onWords }) {
+// `onWords(words)` receives the effects of the source words. `onMeasured()` is called after the first measurement; with
+// `isMeasured`, all is measured at once, because a table was shown before the last change.
+export function createHeadEffects(data, { body, changes, isMeasured, onOpen, onSilence, onWords, onMeasured }) {
   const { notice, request, cancel } = createRequests(() => measure());
   const name = createTokenNames(data);
   const button = make("button", { type: "button" }, "Measure all heads and words");
@@ -25,6 +26,7 @@ export function createHeadEffects(data, { body, changes, onOpen, onSilence, onWo
     button.disabled = false;
     if (!response) return;
     button.hidden = true;
+    onMeasured();
     onWords(response.words);
     show(response.heads);
   }
@@ -53,6 +55,7 @@ export function createHeadEffects(data, { body, changes, onOpen, onSilence, onWo
   }
 
   button.addEventListener("click", measure);
+  if (isMeasured) measure();
   return { root, measure, close: cancel };
 }
 

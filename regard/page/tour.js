@@ -5,6 +5,7 @@ import { make } from "./dom.js";
 
 const STORAGE_KEY = "regard-tour";
 const CAPTION_MS = 6000; // duration of a caption while the tour plays
+const OTHER_INPUT = ["keydown", "pointerdown", "wheel"];
 const VISIBLE_SHARE = 0.65; // of the window, above the captions
 export const CAPTIONS = [
   {
@@ -102,9 +103,18 @@ export function startTour({ container, steps, showStep, onClose }) {
     if (!isVisible) marked[0].scrollIntoView({ block: "center", behavior: isPlaying ? "smooth" : "instant" });
   }
 
+  // A visitor who does something else is not interrupted: the tour waits until they press Play or Next.
+  function onOtherInput(event) {
+    if (!isPlaying || root.contains(event.target)) return;
+    isPlaying = false;
+    clearTimeout(timer);
+    pause.textContent = "Play";
+  }
+
   function close() {
     clearTimeout(timer);
     removeEventListener("keydown", onKey);
+    for (const type of OTHER_INPUT) removeEventListener(type, onOtherInput);
     mark([]);
     root.remove();
     remember();
@@ -123,6 +133,7 @@ export function startTour({ container, steps, showStep, onClose }) {
   next.addEventListener("click", () => (caption === CAPTIONS.length - 1 ? close() : show(caption + 1)));
   skip.addEventListener("click", close);
   addEventListener("keydown", onKey);
+  for (const type of OTHER_INPUT) addEventListener(type, onOtherInput, { passive: true });
   document.querySelector("main").append(root);
   show(0);
   return { close };

@@ -226,8 +226,11 @@ def test_heads_are_ranked_by_their_effect(opened: Opened, petit: Model) -> None:
     shown = [float(text) for text in opened.page.locator(".effects .effect").all_text_contents()]
     assert shown == [round(effect.divergence, 3) for effect, _ in order]
     assert opened.page.locator("[aria-label^='Source words'] button[style*='--effect']").count() > 5
+    name = f"{first.kind} {first.layer}, head {first.head}"
     rows.first.get_by_role("button", name="Silence").click()
     opened.until(lambda: state(opened).get("off") == f"{first.kind}.{first.layer}.{first.head}")
+    restore = opened.page.get_by_role("button", name=f"Restore {name}")  # the table is still there, measured again
+    opened.until(lambda: restore.count() == 1 and rows.count() == len(removals))
 
 
 def test_heads_are_labelled_by_their_pattern(opened: Opened, petit: Model) -> None:
@@ -363,6 +366,27 @@ def test_the_tour_plays_by_itself_and_can_be_skipped(context: Any, address: str)
     window.close()
 
 
+@pytest.mark.parametrize("action", ["type", "scroll"])
+def test_the_tour_waits_for_a_visitor_who_does_something_else(context: Any, address: str, action: str) -> None:
+    window = context.browser.new_context()
+    opened = Opened(window, address)
+    opened.page.clock.install()
+    opened.open("", ".tour")
+    if action == "type":
+        opened.page.locator("#attention-source").press("End")
+    else:
+        opened.page.mouse.move(300, 300)
+        opened.page.mouse.wheel(0, 40)
+    opened.until(lambda: opened.page.get_by_role("button", name="Play", exact=True).count() >= 1)
+    opened.page.clock.run_for(20_000)
+    assert opened.text(".tour h2") == "Queries"
+    opened.page.locator(".tour .main").click()
+    assert opened.text(".tour h2") == "Keys"
+    assert opened.page.locator("header.bar").bounding_box()["y"] == 0  # the other views stay in sight
+    opened.close()
+    window.close()
+
+
 # Compare.
 
 
@@ -391,6 +415,9 @@ def test_two_heads_and_two_sentences_side_by_side(opened: Opened) -> None:
     opened.open(address.removeprefix(opened.address), ".compare-panel h3")
     opened.until(lambda: "layer 0, mean" in str(titles.nth(1).text_content()))
     assert opened.page.locator(".compare input").input_value() == "Il y a deux livres."
+    opened.page.locator(".compare").get_by_role("button", name="Close").click()
+    opened.until(lambda: opened.page.locator(".compare-panel").count() == 0 and "with" not in state(opened))
+    assert opened.page.evaluate("document.activeElement.textContent").startswith("Compare with")
 
 
 # Accessibility, screens, hostile text.
