@@ -1,4 +1,4 @@
-// Names of tokens for people: the token that ends a text is “end”, the one that a translation starts from is “start”.
+// Names of tokens for people: the token that ends a text is “end”, the one that a text starts from is “start”.
 
 export const START_LABEL = "start";
 export const END_LABEL = "end";
@@ -16,9 +16,9 @@ export function createTokenNames(data) {
 
 // Adds the original tokens of a map as `names`, and names its start and end.
 export function withTokenNames(data, map) {
-  const { maps, special } = data;
+  const { special } = data;
   const name = createTokenNames(data);
-  const hasStart = map.kind !== "encoder" && maps.some(({ kind }) => kind === "cross");
+  const hasStart = map.kind !== "encoder"; // a translation starts from a special token, and so do the texts of some language models
   const named = (tokens, isTarget) => tokens.map((token, i) => (i === 0 && isTarget && hasStart && special.includes(token) ? START_LABEL : name(token)));
   const { queries, keys, writes } = map;
   const top = map.top?.map((state) => state.map((tokens) => tokens.map((item) => ({ ...item, token: name(item.token) })))); // of a lens
