@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -66,12 +67,23 @@ def test_a_missing_package_is_named(folder: Path, tmp_path: Path, monkeypatch: p
     assert message == "--engine ray needs Ray: pip install 'regard[ray]'"
 
 
+def is_any_cluster_running() -> bool:
+    """Whether a process of a Ray cluster is running on this machine."""
+    for name in Path("/proc").glob("[0-9]*/comm"):
+        with suppress(OSError):  # it has ended
+            if name.read_text().strip() == "gcs_server":
+                return True
+    return False
+
+
 @needs_ray
 @pytest.mark.long
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "auto", "nowhere"])
 def test_an_address_without_a_cluster_is_reported(folder: Path, tmp_path: Path, address: str) -> None:
     files = ["--input", str(folder / "in.fr"), "--output", str(tmp_path / "out.en")]
     words = ["translate", "--model", str(folder / "model"), *files, "--engine", "ray", "--address", address]
+    if address == "auto":  # it would find the cluster of another test
+        wait_until(lambda: not is_any_cluster_running(), seconds=300)
     done = subprocess.run(
         [sys.executable, "-m", "regard", *words], capture_output=True, text=True, env=ENVIRONMENT, timeout=120
     )
