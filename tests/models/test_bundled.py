@@ -819,6 +819,15 @@ def test_the_readmes_translation_is_that_of_the_bundled_model() -> None:
     assert outputs == [english for _, english in examples]
 
 
+def test_the_comments_in_the_readmes_program_are_its_results() -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    ((text, translation),) = re.findall(r'model\.translate\("(.*?)"\)  # (.*)', readme)
+    ((sentence, shape),) = re.findall(r'model\.attend\("(.*?)"\)\.weights\["cross"\]\.shape  # (\[.*?\])', readme)
+    model = bundled_model("fr-en")
+    assert model.translate(text) == translation
+    assert str(list(model.attend(sentence).weights["cross"].shape)) == shape
+
+
 def test_petit_sentences_are_translated_exactly() -> None:
     for french, accepted in EVERYDAY["petit-fr-en"].items():
         pair = find_pair(french)
