@@ -48,7 +48,7 @@ def generate(
     draft: Annotated[
         str,
         typer.Option(
-            help="A smaller model with the same tokenizer that proposes tokens: faster, with the same text. Prints the "
+            help="A smaller model with the same tokenizer that proposes tokens. The text stays the same. Prints the "
             "share of accepted tokens on stderr."
         ),
     ] = "",

@@ -1,7 +1,7 @@
 """Web and e-mail addresses in translations: they must stay as they are, but a model translates the words in them.
 
-A sentence whose translation lacks one of its addresses is translated again, with a stand-in for each address. Short
-codes such as X1 are copied by every translator that was tried.
+A sentence whose translation lacks one of its addresses is translated again, with a stand-in for each address. The
+bundled translators copy short codes such as X1.
 """
 
 import re

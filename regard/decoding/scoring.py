@@ -15,7 +15,7 @@ from regard.decoding.batching import batches_by_length, pad_rows
 from regard.decoding.cancellation import raise_if_cancelled
 from regard.model.transformer import EncoderDecoder, Network
 
-BATCH_TOKENS = 2_048
+CPU_BATCH_TOKENS = 2_048
 """Tokens of a batch that is scored on a CPU, padding included."""
 MAX_GPU_BATCH_TOKENS = 32_768
 """The same on a GPU, where small batches would leave most of it idle."""
@@ -58,8 +58,8 @@ def score_rows(network: Network, special: SpecialIds, rows: Sequence[ContextAndT
 def _batch_tokens(network: Network) -> int:
     """Tokens of a batch, as many as suit the device and the size of the vocabulary."""
     if network.device.type == "cpu":
-        return BATCH_TOKENS
-    return max(BATCH_TOKENS, min(MAX_GPU_BATCH_TOKENS, MAX_GPU_LOGITS // network.config.outputs))
+        return CPU_BATCH_TOKENS
+    return max(CPU_BATCH_TOKENS, min(MAX_GPU_BATCH_TOKENS, MAX_GPU_LOGITS // network.config.outputs))
 
 
 @torch.inference_mode()
@@ -79,8 +79,8 @@ def _score_batch(
         logits = network(tokens, lengths) if prefix is None else network(tokens, lengths, prefix)  # [B, T, V]
         first = [length - 1 for length in context_lengths]
     end = [id_ for id_ in special.end if id_ < network.config.outputs] if with_end else []
-    log_probs = _target_log_probs(logits, torch.tensor(first, device=network.device), targets, end)  # [B]
-    return [float(total) for total in log_probs.tolist()]
+    scores: list[float] = _target_log_probs(logits, torch.tensor(first, device=network.device), targets, end).tolist()
+    return scores
 
 
 def _target_log_probs(

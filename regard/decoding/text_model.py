@@ -346,7 +346,7 @@ class Model:
 
         Without options, a model whose recipe or `generation_config.json` says how to sample is sampled in this way, and
         other models are decoded greedily. `draft` is a smaller model with the same tokenizer: it proposes tokens, which
-        is faster and does not change the text.
+        can be faster and does not change the text.
         """
         if draft is not None:
             return prompt + "".join(self.stream(prompt, decoding=decoding, draft=draft, **options))
