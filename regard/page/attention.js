@@ -148,6 +148,7 @@ export function attentionView({ models, saveState, isFirstScreen = false }) {
 
   function show(response) {
     const focus = focusedControl();
+    const previousCell = displayed?.cell() ?? null;
     clear();
     data = response;
     if (wantsTour && !open.kind) open = clearestHead(data);
@@ -163,6 +164,7 @@ export function attentionView({ models, saveState, isFirstScreen = false }) {
       isMeasured: measuredFor === measuredText(),
       usual: hasChanges(changes) ? usual?.target ?? null : null,
       canUndo: undone.length > 0,
+      previousCell,
       display,
       onOpen(next, push) {
         if (content.classList.contains("stale")) return; // another text is being loaded, with what is to be opened there
@@ -200,22 +202,35 @@ export function attentionView({ models, saveState, isFirstScreen = false }) {
   }
 
   // A function that focuses the control that has the focus now, after everything was created again: the one with the same
-  // text in the same group, or the one at the same position.
+  // text in the same group, or the one at the same position. A group that is not there yet is waited for.
   function focusedControl() {
     const active = document.activeElement;
     if (!content.contains(active)) return null;
     const tag = active.tagName.toLowerCase();
     const groupName = active.closest("[role=group], [role=region], section")?.getAttribute("aria-label");
-    const controls = () => {
-      const group = [...content.querySelectorAll("[aria-label]")].find((element) => element.getAttribute("aria-label") === groupName);
-      return [...(group ?? content).querySelectorAll(tag)];
-    };
+    const findGroup = () => [...content.querySelectorAll("[aria-label]")].find((element) => element.getAttribute("aria-label") === groupName);
+    const controls = () => [...((groupName && findGroup()) || content).querySelectorAll(tag)];
     const [index, text] = [controls().indexOf(active), active.textContent];
-    return () => {
+    const focus = () => {
       const list = controls();
       (list.find((element) => text && element.textContent === text) ?? list[index])?.focus({ preventScroll: true });
+    };
+    return () => {
+      if (!groupName || findGroup()) focus();
+      else waitFor(findGroup, focus);
       if (!content.contains(document.activeElement)) content.querySelector("button[tabindex='0']")?.focus({ preventScroll: true });
     };
+  }
+
+  // Calls a function when something has appeared, unless a key or the pointer is used or something else is displayed before.
+  function waitFor(find, then) {
+    const display = displayed;
+    const observer = new MutationObserver(() => {
+      if (find()) then();
+      if (find() || display !== displayed) observer.disconnect();
+    });
+    observer.observe(content, { childList: true, subtree: true });
+    for (const name of ["keydown", "pointerdown"]) content.addEventListener(name, () => observer.disconnect(), { once: true });
   }
 
   function saveOpen(push) {

@@ -20,9 +20,10 @@ const NO_BEAM = "There was no search, because the translation was given. Each st
 
 // `open` is the kind, layer, head and step to show; `model` the description of the model; `requested` the texts; `changes` what
 // is changed and `usual` the output without it, or null; `display` the options of the maps; `compared` the other side of a
-// comparison, or null; `isMeasured` whether the effects of heads were shown. `onOpen` receives what is open, `onChanges` new
+// comparison, or null; `isMeasured` whether the effects of heads were shown; `previousCell` what
+// `cell()` of an earlier display returned. `onOpen` receives what is open, `onChanges` new
 // changes, `onDisplay` new options, `onCompare` another side; `onMeasured` is called when the effects are shown.
-export function createAttentionDisplay(data, { open, models, model, requested, changes, usual, canUndo, display, compared, isMeasured, onOpen, onChanges, onUndo, onDisplay, onCompare, onMeasured }) {
+export function createAttentionDisplay(data, { open, models, model, requested, changes, usual, canUndo, display, compared, isMeasured, previousCell, onOpen, onChanges, onUndo, onDisplay, onCompare, onMeasured }) {
   const { writes } = data.maps.at(-1);
   const firstRow = Math.max(0, writes.findIndex((token) => token !== "")); // the row of the first step
   const body = { ...requestBody(requested, data), changes: changesToRequest(changes) };
@@ -45,6 +46,7 @@ export function createAttentionDisplay(data, { open, models, model, requested, c
     onWeight: ({ kind, layer, head, row, column }, weight) => onChanges(setWeight(changes, { kind, layer, head, row, column, weight })),
     onHead: (head) => map.open(current.kind, { layer: current.layer, head, cell: current.cell }),
     findChange: (where) => findWeight(changes, where),
+    previous: previousCell,
   });
   const effects = createHeadEffects(data, {
     body, changes,
@@ -114,6 +116,7 @@ export function createAttentionDisplay(data, { open, models, model, requested, c
       compare.close();
     },
     steps,
+    cell: cell.remember,
     stepCount: data.steps?.length ?? 0,
     showStep: (step) => stepTo(step + firstRow),
   };

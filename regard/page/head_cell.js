@@ -11,8 +11,9 @@ const PROMPT = "Select a cell of the heat map, with a click or with Tab and the 
 
 // `loadBody()` returns what /api/head needs besides the head; `onWeight(cell, weight)` is called when a weight was dragged, with
 // null to restore it; `onHead(head)` opens a head. `connect` is `createRequests`. A file has no server: there it is null,
-// `stored` has the responses by head, and `onWeight` is null, because nothing can be changed.
-export function createHeadCell({ connect, loadBody, onWeight, onHead, findChange, stored = null }) {
+// `stored` has the responses by head, and `onWeight` is null, because nothing can be changed. `previous` is what `remember()` of
+// an earlier component returned: it is displayed until the new response arrives, so that a control in it can keep the focus.
+export function createHeadCell({ connect, loadBody, onWeight, onHead, findChange, stored = null, previous = null }) {
   const { notice, request, cancel } = connect ? connect(() => load()) : { notice: "", request: null, cancel() {} };
   const content = make("div", { class: "cell-steps" });
   const about = make("p", { class: "cell-about" });
@@ -20,6 +21,7 @@ export function createHeadCell({ connect, loadBody, onWeight, onHead, findChange
   const getStyle = (name) => getComputedStyle(root).getPropertyValue(name);
   let cell = null; // kind, layer, head, row, column and the map
   let [vectors, vectorsOf] = [null, ""]; // the response, and the head that it is for
+  let renderedOf = ""; // the head whose computation is displayed
   let [dimension, temperature] = [null, 1];
   let redraw = () => {};
 
@@ -33,7 +35,19 @@ export function createHeadCell({ connect, loadBody, onWeight, onHead, findChange
     if (!cell) return clear(PROMPT);
     if (cell.head === null) return showHeads();
     if (vectorsOf === headOf(cell) && vectors) return render();
+    if (isPreviousUsable()) renderPrevious();
     load();
+  }
+
+  // Whether the earlier response is for this head, and for a map of the same size.
+  function isPreviousUsable() {
+    const { keys, queries } = cell.map;
+    return previous?.vectorsOf === headOf(cell) && previous.vectors.allowed.length === queries.length && previous.vectors.allowed[0].length === keys.length;
+  }
+
+  function renderPrevious() {
+    ({ vectors, dimension, temperature } = previous);
+    render();
   }
 
   function clear(text) {
@@ -83,10 +97,24 @@ export function createHeadCell({ connect, loadBody, onWeight, onHead, findChange
     const products = q.map((value, i) => value * k[i]);
     dimension = dimension !== null && dimension < q.length ? dimension : indexOfLargest(products.map(Math.abs));
     const parts = [compareStep(q, k, products), scoreStep(), softmaxStep(), valuesStep()];
+    const restoreFocus = rememberFocus();
     about.replaceChildren(...describe());
     content.replaceChildren(...parts.map((part) => part.root));
+    restoreFocus();
+    renderedOf = headOf(cell);
     redraw = () => parts.forEach((part) => part.update());
     redraw();
+  }
+
+  // The controls are created again: a function that focuses the one that has the focus now, and scrolls as far as before.
+  function rememberFocus() {
+    const controls = () => [...content.querySelectorAll("input, button, [tabindex]")];
+    const [index, top] = [controls().indexOf(document.activeElement), content.querySelector(".softmax-scroll")?.scrollTop ?? 0];
+    return () => {
+      const box = content.querySelector(".softmax-scroll");
+      if (box) box.scrollTop = top;
+      if (index >= 0) controls()[index]?.focus({ preventScroll: true });
+    };
   }
 
   function step(number, title, ...children) {
@@ -243,6 +271,8 @@ export function createHeadCell({ connect, loadBody, onWeight, onHead, findChange
   return {
     root,
     show,
+    // What is displayed, for a component that replaces this one.
+    remember: () => vectors && renderedOf && { vectors, vectorsOf: renderedOf, dimension, temperature },
     // Forgets the vectors: the text or the changes are others.
     reset() {
       cancel();

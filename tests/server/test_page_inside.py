@@ -211,6 +211,24 @@ def test_a_dragged_weight_changes_the_model(opened: Opened, petit: Model) -> Non
     opened.until(lambda: "set" not in state(opened))
 
 
+def test_a_weight_that_is_changed_by_keyboard_keeps_the_focus(opened: Opened) -> None:
+    opened.look(f"{OPEN}&row=3&column=4")
+    opened.page.wait_for_selector(".cell-step-4")
+    slider = opened.page.locator(".weight-slider").nth(5)
+    slider.focus()
+    name, before = opened.focused(), round(10 * float(slider.input_value()))
+    for step in range(1, 4):
+        opened.press("ArrowRight")
+        opened.until(lambda step=step: state(opened).get("set") == f"cross.1.2.3.5.{before + step}")  # type: ignore[misc]
+        opened.until(lambda step=step: f"{(before + step) / 10:g}%" in opened.text(".changes"))  # type: ignore[misc]
+        assert opened.focused() == name
+        opened.until(lambda: opened.page.locator(".cell-steps.stale").count() == 0)
+        assert opened.focused() == name
+    opened.press("PageUp", "PageUp", "ArrowRight")  # faster than the server answers
+    opened.until(lambda: opened.page.locator(".stale").count() == 0 and "set" in state(opened))
+    assert opened.focused() == name
+
+
 def test_heads_are_ranked_by_their_effect(opened: Opened, petit: Model) -> None:
     removals = all_heads(petit.network)
     effects = measure_effects(petit.observe(SENTENCE), removals)
