@@ -26,10 +26,14 @@ def demo(
     from regard.cli import app
     from regard.demo.story import demo as run
     from regard.plots.console import console
+    from regard.threads import threads_for_free_cores
 
     names = typer.main.get_group(app).commands
     try:
-        signal = run(console(), out, decoder_only, commands=names)
+        with threads_for_free_cores() as note:
+            if note:
+                typer.echo(f"Note: {note}")
+            signal = run(console(), out, decoder_only, commands=names)
     except KeyboardInterrupt:
         typer.echo("\nInterrupted. Run the same command again to resume.", err=True)
         raise typer.Exit(130) from None

@@ -13,6 +13,7 @@ from regard.decoding.own_network import OwnNetwork
 from regard.errors import RegardError
 from regard.model.transformer import Network
 from regard.storage.model_folder import RECIPE_FILE
+from regard.threads import threads_for_free_cores
 from regard.training.device import choose_device
 from regard.training.event_reporter import Reporter
 from regard.training.events import STOPPING_NOTE, WARNING, Watcher
@@ -74,8 +75,11 @@ def open_run(
                 raise RegardError("your own module or loss trains in one process only: do not use torchrun")
             if ranks.first:
                 cleanup.enter_context(lock_run_folder(out))
+        thread_note = cleanup.enter_context(threads_for_free_cores()) if ranks.count == 1 else None
         run = prepare_run(recipe, out, resume, ranks, watchers, own)
         cleanup.callback(run.reporter.close)
+        if thread_note and run.device.type == "cpu":
+            run.reporter.note(run.progress.step, thread_note)
         yield run
 
 
