@@ -169,13 +169,14 @@ export function createHeadCell({ connect, loadBody, onWeight, onHead, findChange
     return { root, update() {} };
   }
 
-  // The weights of the row, at the chosen temperature; with one of them replaced, if it was dragged.
-  function rowWeights() {
+  // The weights of the row, at the chosen temperature; with one of them replaced, if it was dragged or is being dragged
+  // (`preview`). A row has one replaced weight at a time, and the others keep the proportions of the softmax.
+  function rowWeights(preview = null) {
     const keys = vectors.allowed[cell.row].map((_, s) => s);
     const highest = Math.max(...keys.filter(isAllowed).map(scoreOf));
     const powers = keys.map((s) => (isAllowed(s) ? Math.exp((scoreOf(s) - highest) / temperature) : 0));
     const total = powers.reduce((sum, value) => sum + value, 0) || 1;
-    const change = findChange(cell);
+    const change = preview ?? findChange(cell);
     const weights = powers.map((value) => value / total);
     return { powers, total, weights: change ? replaced(weights, change.column, change.weight) : weights, change };
   }
@@ -199,8 +200,7 @@ export function createHeadCell({ connect, loadBody, onWeight, onHead, findChange
     const scroll = addScrollFade(make("div", { class: "softmax-scroll", tabindex: 0, role: "region", "aria-label": "Softmax over the row" }, table));
     const root = step(3, "Softmax over the row", knob, scroll, formula, restore);
     function update(preview = null) {
-      const { powers, total, weights, change } = rowWeights();
-      const shown = preview ? replaced(weights, preview.column, preview.weight) : weights;
+      const { powers, total, weights: shown, change } = rowWeights(preview);
       output.textContent = temperature === 1 ? "1, as in the model" : formatNumber(temperature);
       slider.setAttribute("aria-valuetext", formatNumber(temperature));
       rows.forEach((row, s) => row.update(powers[s], shown[s], preview?.column === s));
@@ -208,7 +208,7 @@ export function createHeadCell({ connect, loadBody, onWeight, onHead, findChange
       const name = temperature === 1 ? "e^(score − highest score) ÷ their sum" : `e^((score − highest score) ÷ ${formatNumber(temperature)}) ÷ their sum`;
       formula.replaceChildren(`${name}: ${formatNumber(powers[column])} ÷ ${formatNumber(total)} = `, make("b", {}, percent(powers[column] / total)),
         ...(change ? [`. You set the weight of `, label(cell.map.keys[change.column]), ` to ${percent(change.weight)}; the others keep their proportions.`] : []));
-      restore.hidden = !change;
+      restore.hidden = !findChange(cell);
       return shown;
     }
     previewWeight = update;

@@ -229,6 +229,26 @@ def test_a_weight_that_is_changed_by_keyboard_keeps_the_focus(opened: Opened) ->
     assert opened.focused() == name
 
 
+def test_the_preview_of_a_second_drag_is_what_the_model_computes(opened: Opened) -> None:
+    opened.look(f"{OPEN}&row=3&column=4&set=cross.1.2.3.0.900")
+    opened.page.wait_for_selector(".cell-step-4")
+    weights = opened.page.locator(".softmax tbody td:nth-child(4)")
+    assert weights.first.text_content() == "90%"
+    slider = opened.page.locator(".weight-slider").nth(4)
+    slider.evaluate("e => { e.value = 30; e.dispatchEvent(new Event('input')); }")
+    preview = weights.all_text_contents()
+    assert preview[4] == "30%"
+    assert "to 30%; the others keep" in opened.text(".cell-step-3 .formula")
+    slider.evaluate("e => e.dispatchEvent(new Event('change'))")
+    opened.until(lambda: state(opened)["set"] == "cross.1.2.3.4.300")
+    opened.until(lambda: opened.page.locator(".stale").count() == 0 and "30%" in opened.text(".changes"))
+    assert weights.all_text_contents() == preview
+    opened.open(f"{OPEN}&row=3&column=4&set=cross.1.2.3.4.000", ".cell-step-4")
+    opened.until(lambda: weights.nth(4).text_content() == "0%")
+    slider.evaluate("e => { e.value = 30; e.dispatchEvent(new Event('input')); }")
+    assert weights.all_text_contents() == preview
+
+
 def test_heads_are_ranked_by_their_effect(opened: Opened, petit: Model) -> None:
     removals = all_heads(petit.network)
     effects = measure_effects(petit.observe(SENTENCE), removals)
