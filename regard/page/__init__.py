@@ -27,7 +27,7 @@ MAP_SCRIPTS = (
     "attention_map.js",
 )
 """The scripts of the attention map, each after those that it imports."""
-SCRIPTS = (*MAP_SCRIPTS, "vector_strip.js", "head_cell.js", "tour.js", "attention_file.js")
+SCRIPTS = (*MAP_SCRIPTS, "attention_changes.js", "vector_strip.js", "head_cell.js", "tour.js", "attention_file.js")
 """Those of the attention page."""
 STYLES = ("attention.css", "inspect.css", "attention_file.css")
 START_SCRIPT = (

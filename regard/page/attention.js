@@ -1,7 +1,7 @@
 // The Attention view: a sentence, the attention of every head, the decoding steps and the beam search.
 
 import { createRequests } from "./api.js";
-import { changesFromUrl, changesToRequest, changesToUrl, hasChanges, isSame as isSameChanges, NO_CHANGES } from "./attention_changes.js";
+import { changesFromUrl, changesToRequest, changesToUrl, describeChanges, hasChanges, isSame as isSameChanges, NO_CHANGES } from "./attention_changes.js";
 import { createAttentionDisplay } from "./attention_display.js";
 import { createModelSelector, createTextField, exampleButtons, examples, submitOnEnter } from "./controls.js";
 import { make } from "./dom.js";
@@ -275,6 +275,8 @@ export function attentionView({ models, saveState, isFirstScreen = false }) {
       const count = displayed?.stepCount ?? 0;
       return count > 1 && open.kind !== "encoder" ? { count, show: displayed.showStep, current: () => (open.step ?? count) - 1 } : null;
     },
+    // What is changed in the model, in words.
+    changeTexts: () => (data ? describeChanges(changes, data).map(([text]) => text) : []),
     async exportHtml(request) {
       const { kind, layer, head } = open;
       const given = Object.entries({ ...requested, kind, layer, head: parseNumber(`${head}`) }).filter(([, value]) => value || value === 0);

@@ -1,6 +1,9 @@
 // What is changed in the attention of a model: silenced heads, hidden source tokens, replaced weights, and the beginning that
 // a translation must have. A set of changes is a plain object that never changes itself; the URL contains it.
 
+import { percent, visibleToken } from "./dom.js";
+import { createTokenNames } from "./token_names.js";
+
 export const NO_CHANGES = Object.freeze({ off: [], hide: [], set: [], from: [] });
 const KINDS = ["encoder", "decoder", "cross"];
 const HEAD = /^(encoder|decoder|cross)\.(\d{1,3})\.(\d{1,3})$/;
@@ -40,6 +43,47 @@ export function changesFromUrl(options) {
 export function changesToRequest({ off, hide, set }) {
   const heads = off.map((text) => HEAD.exec(text)).map(([, kind, layer, head]) => ({ kind, layer: Number(layer), head: Number(head) }));
   return { silenced: heads, hidden: hide, weights: set };
+}
+
+// The changes of a request, and the beginning of the translation.
+export function changesFromRequest({ silenced, hidden, weights }, beginning) {
+  return { off: silenced.map(({ kind, layer, head }) => headKey(kind, layer, head)), hide: hidden, set: weights, from: beginning };
+}
+
+// Each change in words, with what `onRemove` of the words needs to remove it. `data` is the response that has the changes.
+export function describeChanges(changes, data) {
+  const name = createTokenNames(data);
+  const keys = data.maps.find(({ kind }) => kind === "encoder" || kind === "cross")?.keys ?? data.maps[0].keys;
+  const text = (positions) => positions.map((position, n) => visibleToken(n ? name(keys[position]).replace(/^·/, "") : name(keys[position]))).join("");
+  const isHidden = (positions) => positions.every((position) => changes.hide.includes(position));
+  const count = changes.from.length;
+  return [
+    ...byLayer(changes.off).map(([heads, removed]) => [`${heads} silenced`, { off: removed }]),
+    ...wordPositions(keys, data.words?.source ?? data.words?.target).filter(isHidden).map((positions) => [`“${text(positions)}” hidden`, { hide: positions }]),
+    ...changes.set.map((change) => [`${change.kind} ${change.layer}, head ${change.head}: a weight set to ${percent(change.weight)}`, { set: change }]),
+    ...(count ? [[`begins as you chose, for ${count} ${count === 1 ? "token" : "tokens"}`, { from: true }]] : []),
+  ];
+}
+
+// The positions of the tokens of each word.
+export function wordPositions(tokens, words) {
+  const result = [];
+  tokens.forEach((_, i) => {
+    if (words && i > 0 && words[i] === words[i - 1]) result.at(-1).push(i);
+    else result.push([i]);
+  });
+  return result;
+}
+
+// Silenced heads by layer, in words.
+function byLayer(keys) {
+  const layers = new Map();
+  for (const key of keys) {
+    const [kind, layer, head] = key.split(".");
+    const name = `${kind} ${layer}`;
+    layers.set(name, [...(layers.get(name) ?? []), { head, key }]);
+  }
+  return [...layers].map(([name, heads]) => [`${name}, ${heads.length === 1 ? "head" : "heads"} ${heads.map(({ head }) => head).join(" ")}`, heads.map(({ key }) => key)]);
 }
 
 const toggled = (list, items, isOn) => (isOn ? [...new Set([...list, ...items])] : list.filter((item) => !items.includes(item)));

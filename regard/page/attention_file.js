@@ -1,6 +1,7 @@
 // The attention page as a file: the attention of every head, the computation inside a cell, and how to read them. It has the
 // data of the server's response, and the vectors of the heads, so that it needs no server.
 
+import { changesFromRequest, describeChanges } from "./attention_changes.js";
 import { createAttentionMap, describePattern } from "./attention_map.js";
 import { make } from "./dom.js";
 import { createHeadCell } from "./head_cell.js";
@@ -31,7 +32,17 @@ export function createAttentionFile(root, data) {
   }
 
   const more = cell ? [help(data), cell.root] : [];
+  const changed = data.changes ? describeChanges(changesFromRequest(data.changes, data.beginning ?? []), data).map(([text]) => text) : [];
   map = createAttentionMap(root, data, { onChange, more, headTools: data.patterns ? [pattern] : [] });
+  if (changed.length) root.firstChild.append(changeNote(changed, data));
+}
+
+// Says what was changed in the model, so that nobody takes it for what the model does by itself.
+function changeNote(changed, { usual, target, head_vectors: vectors }) {
+  return make("div", { class: "file-changes", role: "note" },
+    make("p", {}, make("b", {}, "The model was changed for this page: "), `${changed.join("; ")}.`),
+    ...(usual !== undefined && usual !== target ? [make("p", {}, "Without the changes its output is ", make("q", {}, usual), ".")] : []),
+    ...(vectors ? [] : [make("p", { class: "hint" }, "How a weight is computed is not shown, because the computation does not explain weights that were set by hand.")]));
 }
 
 function help({ maps }) {

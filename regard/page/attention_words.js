@@ -3,7 +3,7 @@
 
 import { make, moveFocus, percent, visibleToken } from "./dom.js";
 import { createBars } from "./probability_bars.js";
-import { hasChanges, headKey } from "./attention_changes.js";
+import { describeChanges, hasChanges, wordPositions } from "./attention_changes.js";
 import { createTokenNames } from "./token_names.js";
 
 const HINT = "Select a source word to hide it from the model. Select an output word to see its alternatives. The stronger the tint, the less likely the model found the word.";
@@ -14,12 +14,12 @@ const SURE = 0.9; // probability from which a word is not tinted: training with 
 export function createWords(data, { changes, usual, canUndo, canBranch, onHide, onBranch, onUndo, onReset, onRemove }) {
   const name = createTokenNames(data);
   const sourceKeys = data.maps.find(({ kind }) => kind === "encoder" || kind === "cross")?.keys ?? data.maps[0].keys;
-  const sourceWords = groups(sourceKeys, data.words?.source ?? data.words?.target);
+  const sourceWords = wordPositions(sourceKeys, data.words?.source ?? data.words?.target);
   const effects = make("span", { class: "hint" });
   const steps = data.steps ?? [];
   const hasCross = data.maps.some(({ kind }) => kind === "cross");
   const sourceButtons = sourceWords.map(sourceButton);
-  const outputButtons = groups(steps.map(({ token }) => token), outputWords()).flatMap((positions) => positions.map((i, n) => outputButton(i, n > 0)));
+  const outputButtons = wordPositions(steps.map(({ token }) => token), outputWords()).flatMap((positions) => positions.map((i, n) => outputButton(i, n > 0)));
   const alternatives = make("div", { class: "word-alternatives", hidden: "" });
   const [undo, reset] = ["Undo", "Reset"].map((text) => make("button", { type: "button" }, text));
   const source = make("p", { class: "word-line", role: "group", "aria-label": "Source words: select one to hide it" }, ...sourceButtons);
@@ -89,13 +89,7 @@ export function createWords(data, { changes, usual, canUndo, canBranch, onHide, 
 
   // What is changed, each with a button that removes it.
   function changeList() {
-    const items = [
-      ...byLayer(changes.off).map(([text, heads]) => [`${text} silenced`, { off: heads }]),
-      ...sourceWords.filter((positions) => positions.every((position) => changes.hide.includes(position))).map((positions) => [`“${positions.map((position, n) => label(sourceKeys[position], n > 0)).join("")}” hidden`, { hide: positions }]),
-      ...changes.set.map((change) => [`${change.kind} ${change.layer}, head ${change.head}: a weight set to ${percent(change.weight)}`, { set: change }]),
-      ...(changes.from.length ? [[`begins as you chose, for ${changes.from.length} ${changes.from.length === 1 ? "token" : "tokens"}`, { from: true }]] : []),
-    ];
-    const chips = items.map(([text, removed]) => {
+    const chips = describeChanges(changes, data).map(([text, removed]) => {
       const button = make("button", { type: "button", class: "change-chip", "aria-label": `Remove: ${text}` }, text, make("span", { "aria-hidden": "true" }, " ×"));
       button.addEventListener("click", () => onRemove(removed));
       return button;
@@ -127,27 +121,6 @@ export function createWords(data, { changes, usual, canUndo, canBranch, onHide, 
     line.addEventListener("focusin", (event) => buttons.forEach((button) => (button.tabIndex = button === event.target ? 0 : -1)));
   }
   return { root, showEffects };
-}
-
-// The positions of the tokens of each word.
-function groups(tokens, words) {
-  const result = [];
-  tokens.forEach((_, i) => {
-    if (words && i > 0 && words[i] === words[i - 1]) result.at(-1).push(i);
-    else result.push([i]);
-  });
-  return result;
-}
-
-// Silenced heads by layer, in words.
-function byLayer(keys) {
-  const layers = new Map();
-  for (const key of keys) {
-    const [kind, layer, head] = key.split(".");
-    const name = `${kind} ${layer}`;
-    layers.set(name, [...(layers.get(name) ?? []), { head, key: headKey(kind, layer, head) }]);
-  }
-  return [...layers].map(([name, heads]) => [`${name}, ${heads.length === 1 ? "head" : "heads"} ${heads.map(({ head }) => head).join(" ")}`, heads.map(({ key }) => key)]);
 }
 
 // The words of a text, of which those that another text does not have in this order are marked.

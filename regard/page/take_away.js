@@ -12,7 +12,7 @@ const WHOLE_VIEW = "The whole view";
 
 // `currentView` returns the view that is displayed. A view may have `animation()`, which returns null or the number of frames
 // (`count`), a function that shows one (`show`) and one that returns the index of the shown one (`current`); and
-// `exportHtml(request)`, which resolves to the text of an interactive page.
+// `exportHtml(request)`, which resolves to the text of an interactive page; `changeTexts()` says what is changed in the model.
 export function createTakeAway(currentView) {
   const summary = make("summary", {}, "Take away");
   const part = make("select", { id: "take-away-part" });
@@ -131,10 +131,12 @@ export function createTakeAway(currentView) {
       { name: "color-scheme", content: "light dark" },
     ].map((attributes) => serialize(make("meta", attributes)));
     const title = serialize(make("title", {}, document.title));
+    const changed = currentView().changeTexts?.() ?? [];
+    const changeNote = changed.length ? [serialize(make("p", {}, make("b", {}, "The model was changed for this page: "), `${changed.join("; ")}.`))] : [];
     const origin = serialize(make("p", { class: "hint" }, `Made with Regard: ${location.href}`));
     // As text: an element with styles would need the permission of this page's security policy.
     return ["<!doctype html>", "<html lang=\"en\">", "<head>", ...metadata, title, `<style>${sheets.join("\n")}</style>`, "</head>", "<body>",
-      serialize(copy), origin, "</body>", "</html>", ""].join("\n");
+      ...changeNote, serialize(copy), origin, "</body>", "</html>", ""].join("\n");
   }
 
   function updateMenu() {

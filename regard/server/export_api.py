@@ -61,4 +61,8 @@ def page_text(served: ServedModel, params: AttentionPageRequest) -> str:
         with intervene(model.network, changes):
             written = data["written"] if served.translates else None
             data |= vectors_data(model.observe(params.source, data["target"], written))
+    if changes or params.beginning:
+        data |= {"changes": params.changes.model_dump(), "beginning": params.beginning}
+        if params.target is None and served.translates:
+            data["usual"] = attention_data(served, params.source, None)["target"]
     return attention_page({**data, "open": params.model_dump(include={"kind", "layer", "head"})})

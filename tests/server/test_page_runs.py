@@ -261,6 +261,19 @@ def test_the_attention_view_as_an_interactive_file(opened: Opened, tmp_path: Pat
     assert said == []
 
 
+def test_a_file_of_a_changed_view_says_what_was_changed(opened: Opened, tmp_path: Path) -> None:
+    opened.look(f"{LOOK}&off=cross.1.2_cross.1.3&hide=1&set=cross.0.0.1.1.900")
+    silenced, weight = "cross 1, heads 2 3 silenced", "cross 0, head 0: a weight set to 90%"
+    page = opened.context.new_page()
+    for part, selector in (("The whole view", ".file-changes"), ("One head", "body > p >> nth=0")):
+        (tmp_path / "page.html").write_bytes(take(opened, "html", part))
+        page.goto((tmp_path / "page.html").as_uri())
+        text = page.locator(selector).text_content()
+        assert "The model was changed for this page: " in text
+        assert all(change in text for change in (silenced, "“chat” hidden", weight))
+    page.close()
+
+
 def test_other_views_as_a_file_without_scripts(opened: Opened, tmp_path: Path) -> None:
     opened.open(f"#/translate?{urlencode({'source': SOURCE})}", ".alternatives li")
     open_menu(opened)
