@@ -106,7 +106,8 @@ class Saved:
 
 STOPPING_NOTE = "stops after this step and saves; press Ctrl-C again to quit at once"
 SCORING_NOTE = "scoring the best model on {} validation examples …"
-TRANSIENT_NOTES = ("stops after this step", "scoring the best model", "the best model, on")
+DURATION_NOTE = "this run is slow: at"
+TRANSIENT_NOTES = ("stops after this step", "scoring the best model", DURATION_NOTE, "the best model, on")
 """Beginnings of notes that matter only while a run is active; the last one is version 0.1's."""
 WARNING = "warning: "
 """Beginning of a note about a probable mistake, which may make the result worthless."""

@@ -16,6 +16,7 @@ from regard.model.transformer import Network, build
 from regard.storage.model_folder import assign_weights
 from regard.training.checkpoint_files import withdraw_model
 from regard.training.device import DeviceSettings, attention_kernels
+from regard.training.duration_estimate import DurationEstimate
 from regard.training.event_reporter import Reporter
 from regard.training.flops import batch_flops, estimated_flops
 from regard.training.interrupts import Interrupts, catch_signals
@@ -48,6 +49,7 @@ class TrainingRun:
     reporter: Reporter
     can_record: bool
     """Whether steps may be recorded as CUDA graphs."""
+    duration_estimate: DurationEstimate
 
     @property
     def settings(self) -> TrainSection:

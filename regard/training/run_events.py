@@ -32,7 +32,10 @@ def report_steps(run: TrainingRun, last: PrefetchedBatch, lr: float) -> None:
     step = run.progress.step
     if step % run.settings.log_every == 0 or step == run.settings.steps:
         run.reporter.send(_stepped_event(run, last, lr))
-    run.reporter.send(Ticked(step, run.meter.now()))
+    ticked = Ticked(step, run.meter.now())
+    run.reporter.send(ticked)
+    if run.device.type == "cpu" and (note := run.duration_estimate.note(step, ticked.seconds)):
+        run.reporter.note(step, note)
 
 
 def _stepped_event(run: TrainingRun, last: PrefetchedBatch, lr: float) -> Stepped:

@@ -15,6 +15,7 @@ from regard.model.transformer import Network
 from regard.storage.model_folder import RECIPE_FILE
 from regard.threads import threads_for_free_cores
 from regard.training.device import choose_device
+from regard.training.duration_estimate import DurationEstimate
 from regard.training.event_reporter import Reporter
 from regard.training.events import STOPPING_NOTE, WARNING, Watcher
 from regard.training.interrupts import Interrupts
@@ -149,4 +150,5 @@ def _build_run(recipe: Recipe, out: Path, resume: bool, ranks: Ranks, own: OwnPa
         meter=StepMeter(device_settings.device),
         reporter=Reporter([]),
         can_record=setup.fixed_shapes and own.is_empty,
+        duration_estimate=DurationEstimate(settings.steps),
     )
