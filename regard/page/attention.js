@@ -3,7 +3,7 @@
 import { createRequests } from "./api.js";
 import { changesFromUrl, changesToRequest, changesToUrl, describeChanges, hasChanges, isSame as isSameChanges, NO_CHANGES } from "./attention_changes.js";
 import { createAttentionDisplay } from "./attention_display.js";
-import { createModelSelector, createTextField, exampleButtons, examples, submitOnEnter } from "./controls.js";
+import { createModelSelector, createTextField, exampleButtons, examples, lengthProblem, submitOnEnter, textLengths } from "./controls.js";
 import { make } from "./dom.js";
 import { isTourDue, startTour } from "./tour.js";
 
@@ -88,7 +88,7 @@ export function attentionView({ models, saveState, isFirstScreen = false }) {
       cancel();
       return clear();
     }
-    const problem = lengthProblem();
+    const problem = lengthProblem(model.selected(), requested);
     if (problem) {
       cancel();
       clear();
@@ -118,23 +118,9 @@ export function attentionView({ models, saveState, isFirstScreen = false }) {
     return load();
   }
 
-  // Says which text is too long, if one is. Characters are counted as on the server.
-  function lengthProblem() {
-    const maximum = model.selected().look_at_most;
-    const [name, length] = lengths().find(([, length]) => length > maximum) ?? [];
-    return name && `${name} has ${length} characters; the maximum is ${maximum}, because every token attends to every other.`
-      + " Shorten it, or show one sentence at a time.";
-  }
-
-  function lengths() {
-    const texts = inputs();
-    const targetName = model.selected().translates ? "The translation" : "The continuation";
-    return [["The sentence", [...texts.source].length], [targetName, [...texts.target].length]];
-  }
-
   function updateCounter() {
     const maximum = model.selected().look_at_most;
-    const long = lengths().filter(([, length]) => length > COUNTER_SHARE * maximum);
+    const long = textLengths(model.selected(), inputs()).filter(([, length]) => length > COUNTER_SHARE * maximum);
     counter.textContent = long.map(([name, length]) => `${name}: ${length} of ${maximum} characters`).join(" · ");
   }
 

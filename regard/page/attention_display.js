@@ -100,7 +100,8 @@ export function createAttentionDisplay(data, { open, models, model, requested, c
     if (!isCell && step) stepTo(step - 1 + firstRow);
   }
 
-  const more = [cell.root, steps?.root, beam].filter(Boolean);
+  const stepsArea = steps && make("div", { class: "steps-area" }, steps.root); // the steps stay visible while this area does
+  const more = [cell.root, stepsArea, beam].filter(Boolean);
   const isSilenced = (kind, layer, head) => changes.off.includes(headKey(kind, layer, head));
   map = createAttentionMap(container, { ...shown, open }, { onChange, more, headTools: [tools.root], overviewTools: [legend.root], showHeading: false, isSilenced });
   compare.start();

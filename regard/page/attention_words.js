@@ -1,14 +1,13 @@
 // The words of the source and of the output, with what is changed. A source word can be hidden; an output word shows its
-// alternatives, and the translation can continue from one of them. Output words are tinted by their probability.
+// alternatives, and the translation can continue from one of them. Words that the model predicts are tinted by probability.
 
 import { make, moveFocus, percent, visibleToken } from "./dom.js";
 import { createBars } from "./probability_bars.js";
+import { createTintLegend, tint } from "./probability_tint.js";
 import { describeChanges, hasChanges, wordPositions } from "./attention_changes.js";
 import { createTokenNames } from "./token_names.js";
 
-const HINT = "Select a source word to hide it from the model. Select an output word to see its alternatives. The stronger the tint, the less likely the model found the word.";
-
-const SURE = 0.9; // probability from which a word is not tinted: training with label smoothing allows hardly more
+const HINT = "Select a source word to hide it from the model. Select an output word to see its alternatives.";
 
 // `onHide(positions, isHidden)`, `onBranch(ids)`, `onUndo()`, `onReset()` and `onRemove(changes)` change what is changed.
 export function createWords(data, { changes, usual, canUndo, canBranch, onHide, onBranch, onUndo, onReset, onRemove }) {
@@ -29,7 +28,7 @@ export function createWords(data, { changes, usual, canUndo, canBranch, onHide, 
       make("span", { class: "word-side" }, "source"), source,
       ...(steps.length ? [make("span", { class: "word-side" }, hasCross ? "output" : "predicted"), make("div", {}, output, alternatives)] : []),
       ...(usual !== null && usual !== data.target ? [make("span", { class: "word-side" }, "unchanged"), make("p", { class: "word-usual" }, ...difference(usual, data.target ?? ""))] : [])),
-    changeList(), make("p", { class: "hint" }, HINT, " ", effects));
+    changeList(), ...(steps.some(({ p }) => p !== undefined) ? [createTintLegend()] : []), make("p", { class: "hint" }, HINT, " ", effects));
   let openStep = null;
 
   function sourceButton(positions) {
@@ -45,11 +44,6 @@ export function createWords(data, { changes, usual, canUndo, canBranch, onHide, 
   // The probability of a token of the text that a language model reads; undefined for its first token and other models.
   function readProbability(position) {
     return !hasCross && steps.length === sourceKeys.length - 1 ? steps[position - 1]?.p : undefined;
-  }
-
-  function tint(button, p) {
-    button.style.setProperty("--doubt", Math.sqrt(Math.max(0, 1 - p / SURE))); // small doubts are visible, too
-    button.classList.toggle("word-unlikely", p < 0.5);
   }
 
   // Which word each output token belongs to: the tokens that are read start with one that is not written.

@@ -84,3 +84,16 @@ export function submitOnEnter(field, form) {
     form.requestSubmit();
   });
 }
+
+// The name and length of the source and of the target. Characters are counted as on the server.
+export function textLengths({ translates }, { source, target }) {
+  return [["The sentence", [...source].length], [translates ? "The translation" : "The continuation", [...target].length]];
+}
+
+// Says which text is too long to show its attention or layers, if one is, and what to do.
+export function lengthProblem(model, texts) {
+  const maximum = model.look_at_most;
+  const [name, length] = textLengths(model, texts).find(([, count]) => count > maximum) ?? [];
+  return name && `${name} has ${length} characters; the maximum is ${maximum}, because every token attends to every other.`
+    + " Shorten it, or show one sentence at a time.";
+}

@@ -1,7 +1,7 @@
 // The Layers view: the vectors of the tokens after each layer in two dimensions, and what each layer would predict.
 
 import { createRequests } from "./api.js";
-import { createModelSelector, createTextField, exampleButtons, examples, submitOnEnter } from "./controls.js";
+import { createModelSelector, createTextField, exampleButtons, examples, lengthProblem, submitOnEnter } from "./controls.js";
 import { clampIndex, make, moveFocus, percent, truncate, visibleToken } from "./dom.js";
 import { COLOUR_RAMPS } from "./heat_map.js";
 import { createLineChart, makeSvg } from "./line_chart.js";
@@ -23,7 +23,7 @@ export function layersView({ models, saveState }) {
   const target = createTextField({ id: "layers-target", class: "headline second" });
   const targetLabel = make("label", { for: "layers-target" });
   const exampleList = make("p", { class: "examples" });
-  const { notice, request, cancel } = createRequests(() => load());
+  const { notice, request, cancel, showNotice } = createRequests(() => load());
   const form = make("form", { class: "card sentence" }, make("label", { for: "layers-source" }, "Sentence"), source.field, targetLabel, target.field,
     make("button", { type: "submit", class: "main" }, "Show"), exampleList);
   const content = make("div", { class: "layers-content" });
@@ -51,6 +51,12 @@ export function layersView({ models, saveState }) {
     if (!requested.source) {
       cancel();
       return clear();
+    }
+    const problem = lengthProblem(model.selected(), requested);
+    if (problem) {
+      cancel();
+      clear();
+      return showNotice("error", problem);
     }
     content.classList.add("stale");
     const data = await request("/api/layers", Object.fromEntries(Object.entries(requested).filter(([, value]) => value)));

@@ -37,6 +37,13 @@ function copyElement(element, parent, copy) {
   const group = opacity < 1 ? node("g", { opacity }) : parent;
   if (group !== parent) parent.append(group);
   drawBox(group, box, style);
+  drawShadows(group, box, style);
+  drawContent(group, element, box, style, copy);
+  drawOutline(group, box, style);
+  drawStrike(group, element, box);
+}
+
+function drawContent(group, element, box, style, copy) {
   if (element instanceof HTMLCanvasElement) return drawCanvas(group, element, box, style);
   if (element instanceof HTMLImageElement) return drawImage(group, element, box);
   if (element instanceof SVGSVGElement) return drawSvg(group, element, box);
@@ -106,6 +113,48 @@ function drawBox(parent, box, style) {
   });
 }
 
+// Shadows without blur, which are used as lines: around a box, inside it, or along its lower edge.
+function drawShadows(parent, box, style) {
+  for (const { colour, dx, dy, spread, isInset } of sharpShadows(style.boxShadow)) {
+    const radius = Math.min(parseFloat(style.borderTopLeftRadius) || 0, box.height / 2, box.width / 2);
+    if (!dx && !dy && spread > 0) drawFrame(parent, box, { colour, width: spread, offset: isInset ? -spread : 0, radius });
+    else if (isInset && !dx && dy < 0) parent.append(node("rect", { x: box.x - spread, y: box.y + box.height + dy - spread, width: Math.max(0, box.width + 2 * spread), height: -dy + spread, fill: colour }));
+  }
+}
+
+// Parses the computed value of box-shadow: a colour, four lengths and possibly "inset" for each shadow.
+function sharpShadows(text) {
+  return text.split(/,(?![^(]*\))/).flatMap((shadow) => {
+    const lengths = shadow.match(/-?[\d.]+px/g)?.map(parseFloat);
+    if (lengths?.length !== 4 || lengths[2] > 0) return [];
+    const colour = shadow.replace(/-?[\d.]+px|inset/g, "").trim();
+    return isVisible(colour) ? [{ colour, dx: lengths[0], dy: lengths[1], spread: lengths[3], isInset: shadow.includes("inset") }] : [];
+  });
+}
+
+function drawOutline(parent, box, style) {
+  const width = style.outlineStyle === "none" ? 0 : parseFloat(style.outlineWidth);
+  const radius = parseFloat(style.borderTopLeftRadius) || 0;
+  if (width > 0 && isVisible(style.outlineColor)) drawFrame(parent, box, { colour: style.outlineColor, width, offset: parseFloat(style.outlineOffset), radius });
+}
+
+// A line of this width around a box, `offset` pixels away from it, or inside it if negative.
+function drawFrame(parent, box, { colour, width, offset, radius }) {
+  const distance = offset + width / 2;
+  parent.append(node("rect", {
+    x: box.x - distance, y: box.y - distance, width: Math.max(0, box.width + 2 * distance), height: Math.max(0, box.height + 2 * distance),
+    rx: Math.max(0, radius + distance), fill: "none", stroke: colour, "stroke-width": width,
+  }));
+}
+
+// The diagonal line over a head that is silenced, which is a pseudo-element.
+function drawStrike(parent, element, box) {
+  if (!element.matches(".attention-silenced")) return;
+  const inset = parseFloat(getComputedStyle(element, "::after").left) + parseFloat(getComputedStyle(element).borderLeftWidth);
+  const stroke = getComputedStyle(element).getPropertyValue("--mark");
+  parent.append(node("line", { x1: box.x + inset, y1: box.y + inset, x2: box.x + box.width - inset, y2: box.y + box.height - inset, stroke, "stroke-width": 2 }));
+}
+
 function drawCanvas(parent, canvas, box, style) {
   if (!canvas.width || !canvas.height) return;
   const isPixels = style.imageRendering === "pixelated";
@@ -171,9 +220,33 @@ function drawText(parent, textNode, style, copy) {
       else lines.push({ ...rect });
     }
   }
+  const decoration = textDecoration(textNode.parentElement);
   for (const { text, left, top, right } of lines) {
     if (right - left < 0.5) continue;
+    if (decoration) drawDecoration(parent, decoration, { x1: left - copy.origin.left, x2: right - copy.origin.left, baseline: top - copy.origin.top + ascent }, style);
     parent.append(node("text", { x: left - copy.origin.left, y: top - copy.origin.top + ascent, ...fontOf(style), textLength: right - left, lengthAdjust: "spacingAndGlyphs" }, text));
+  }
+}
+
+// The decoration of a text: its own, or that of an element around it, which the text does not inherit but shows.
+function textDecoration(element) {
+  for (let each = element; each && each !== document.body; each = each.parentElement) {
+    const style = getComputedStyle(each);
+    if (style.textDecorationLine !== "none") return style;
+    if (style.display.startsWith("inline-") || style.position === "absolute") return null; // decorations end there
+  }
+  return null;
+}
+
+// Lines through or under a line of text.
+function drawDecoration(parent, decoration, { x1, x2, baseline }, { fontSize }) {
+  const size = parseFloat(fontSize);
+  const heights = { "line-through": baseline - 0.28 * size, underline: baseline + (parseFloat(decoration.textUnderlineOffset) || 0.12 * size) };
+  const width = parseFloat(decoration.textDecorationThickness) || Math.max(1, size / 16);
+  for (const name of decoration.textDecorationLine.split(" ")) {
+    const y = heights[name];
+    if (y === undefined) continue;
+    parent.append(node("line", { x1, y1: y, x2, y2: y, stroke: decoration.textDecorationColor, "stroke-width": width, ...(decoration.textDecorationStyle === "dotted" && { "stroke-dasharray": `${width} ${width}` }) }));
   }
 }
 

@@ -9,6 +9,10 @@ const FRAME_MS = 500;
 const LAST_FRAME_MS = 2000;
 const SETTLE_MS = 60; // time for a view to draw a frame
 const WHOLE_VIEW = "The whole view";
+// Controls that show nothing and cannot work in a file without scripts.
+const ACTIONS = "button.main, button.play, .examples, .matrix-zoom, .target-language button, .tools > button, .notice, .skip";
+// Other controls show something, such as a token and its probability: they look as on the page, and do nothing.
+const INACTIVE_STYLE = "[aria-disabled] { pointer-events: none; }";
 
 // `currentView` returns the view that is displayed. A view may have `animation()`, which returns null or the number of frames
 // (`count`), a function that shows one (`show`) and one that returns the index of the shown one (`current`); and
@@ -122,11 +126,13 @@ export function createTakeAway(currentView) {
     const fields = original.querySelectorAll("input, textarea, select");
     copy.querySelectorAll("input, textarea, select").forEach((field, i) => freeze(field, fields[i]));
     copy.querySelectorAll("a").forEach((link) => link.removeAttribute("href")); // other views are not in the file
-    copy.querySelectorAll("button").forEach((button) => button.setAttribute("disabled", ""));
+    copy.querySelectorAll(ACTIONS).forEach((element) => element.remove());
+    copy.querySelectorAll("button").forEach((button) => setInactive(button));
+    copy.querySelectorAll("[tabindex='0']:not(button, input, textarea, select)").forEach((element) => element.setAttribute("tabindex", -1));
     const sheets = await Promise.all([...document.querySelectorAll("link[rel=stylesheet]")].map(async ({ href }) => (await fetch(href)).text()));
     const metadata = [
       { charset: "utf-8" },
-      { "http-equiv": "Content-Security-Policy", content: "default-src 'none'; img-src data:; style-src 'unsafe-inline'" },
+      { "http-equiv": "Content-Security-Policy", content: "default-src 'none'; img-src data:; style-src 'unsafe-inline'; form-action 'none'" },
       { name: "viewport", content: "width=device-width, initial-scale=1" },
       { name: "color-scheme", content: "light dark" },
     ].map((attributes) => serialize(make("meta", attributes)));
@@ -135,7 +141,7 @@ export function createTakeAway(currentView) {
     const changeNote = changed.length ? [serialize(make("p", {}, make("b", {}, "The model was changed for this page: "), `${changed.join("; ")}.`))] : [];
     const origin = serialize(make("p", { class: "hint" }, `Made with Regard: ${location.href}`));
     // As text: an element with styles would need the permission of this page's security policy.
-    return ["<!doctype html>", "<html lang=\"en\">", "<head>", ...metadata, title, `<style>${sheets.join("\n")}</style>`, "</head>", "<body>",
+    return ["<!doctype html>", "<html lang=\"en\">", "<head>", ...metadata, title, `<style>${sheets.join("\n")}\n${INACTIVE_STYLE}</style>`, "</head>", "<body>",
       ...changeNote, serialize(copy), origin, "</body>", "</html>", ""].join("\n");
   }
 
@@ -176,8 +182,16 @@ function fit(canvas, scale, { width, height }) {
   return context.getImageData(0, 0, frame.width, frame.height);
 }
 
+// Makes a control of a copy do nothing, without the look of a disabled one.
+function setInactive(control) {
+  control.setAttribute("aria-disabled", "true");
+  control.setAttribute("tabindex", -1);
+  if (control instanceof HTMLButtonElement) control.setAttribute("type", "button");
+}
+
 function freeze(copy, { value, checked, selectedIndex }) {
-  copy.setAttribute("disabled", "");
+  setInactive(copy);
+  if (copy instanceof HTMLTextAreaElement) copy.setAttribute("readonly", "");
   if (copy instanceof HTMLTextAreaElement) copy.textContent = value;
   else if (copy instanceof HTMLSelectElement) [...copy.options].forEach((option, i) => option.toggleAttribute("selected", i === selectedIndex));
   else copy.setAttribute("value", value);

@@ -1,26 +1,26 @@
-// The tokens of a text that a language model reads, coloured by their probability. Selecting one shows what the model
+// The tokens of a text that a language model reads, tinted by their probability. Selecting one shows what the model
 // considered there; picking another token continues the text from it.
 
 import { createRequests } from "./api.js";
 import { make, moveFocus, percent, visibleText } from "./dom.js";
-import { colour, COLOUR_RAMPS, textColourOn } from "./heat_map.js";
 import { createBars } from "./probability_bars.js";
+import { createTintLegend, tint } from "./probability_tint.js";
 
 const MAX_CHARACTERS = 2000; // of a text whose tokens the server scores
 const ALTERNATIVES_SHOWN = 12;
 const END_LABEL = "end of text";
-const HINT = "The stronger the colour, the more likely the token was after the text before it. Select one to see its alternatives.";
+const HINT = "The probability of a token is that after the text before it. Select one to see its alternatives.";
 
 export function createTextTokens({ selectedModel, onBranch }) {
   const list = make("p", { class: "tokens", role: "group", "aria-label": "Tokens of the text" });
   const hint = make("p", { class: "hint" });
+  const legend = createTintLegend();
   const title = make("h3", {});
   const bars = createBars("Alternatives: pick one to continue from it", (item) => onBranch(item.prefix + item.text));
   const panel = make("section", { class: "write-alternatives", "aria-label": "Alternatives" }, title, bars.list);
   const probabilities = createRequests(() => {});
   const alternatives = createRequests(() => {});
-  const dark = matchMedia("(prefers-color-scheme: dark)");
-  const root = make("div", { class: "write-tokens" }, list, hint, panel);
+  const root = make("div", { class: "write-tokens" }, list, legend, hint, panel);
   let tokens = []; // with their start in the text, probability and rank, or null before they arrive
   let text = "";
   let selected = null;
@@ -45,21 +45,20 @@ export function createTextTokens({ selectedModel, onBranch }) {
 
   function draw() {
     panel.hidden = selected === null;
-    hint.textContent = tokens.some(({ probability }) => probability !== null) ? HINT : "";
-    const ramp = dark.matches ? COLOUR_RAMPS.dark : COLOUR_RAMPS.light;
+    legend.hidden = tokens.every(({ probability }) => probability === null);
+    hint.textContent = legend.hidden ? "" : HINT;
     const hadFocus = list.contains(document.activeElement);
-    list.replaceChildren(...tokens.map((token, i) => createToken(token, i, ramp)));
+    list.replaceChildren(...tokens.map((token, i) => createToken(token, i)));
     if (hadFocus && selected !== null) list.children[selected]?.focus();
   }
 
-  function createToken({ label, start, probability, rank }, i, ramp) {
+  function createToken({ label, start, probability, rank }, i) {
     if (probability === null || start === null) return make("bdi", { class: "chip" }, visibleText(label));
     const about = `${visibleText(label)}: probability ${percent(probability)}, rank ${rank.toLocaleString("en")}`;
     const isReachable = i === (selected ?? tokens.findIndex((token) => token.probability !== null && token.start !== null));
     const button = make("button", { type: "button", class: "chip", title: about, "aria-label": about, "aria-pressed": i === selected, tabindex: isReachable ? 0 : -1 },
       make("bdi", {}, visibleText(label)));
-    const rgb = colour(ramp, probability);
-    Object.assign(button.style, { backgroundColor: `rgb(${rgb})`, color: textColourOn(rgb) });
+    tint(button, probability);
     button.addEventListener("click", () => select(i === selected ? null : i));
     return button;
   }
@@ -84,13 +83,11 @@ export function createTextTokens({ selectedModel, onBranch }) {
     const buttons = list.querySelectorAll("button");
     return moveFocus(event, buttons, buttons.length);
   });
-  dark.addEventListener("change", draw);
   return {
     root,
     show,
     load,
     close() {
-      dark.removeEventListener("change", draw);
       probabilities.cancel();
       alternatives.cancel();
     },

@@ -244,7 +244,7 @@ def test_the_preview_of_a_second_drag_is_what_the_model_computes(opened: Opened)
     opened.until(lambda: opened.page.locator(".stale").count() == 0 and "30%" in opened.text(".changes"))
     assert weights.all_text_contents() == preview
     opened.open(f"{OPEN}&row=3&column=4&set=cross.1.2.3.4.000", ".cell-step-4")
-    opened.until(lambda: weights.nth(4).text_content() == "0%")
+    opened.until(lambda: weights.nth(4).text_content() == "0%" and opened.page.locator(".stale").count() == 0)
     slider.evaluate("e => { e.value = 30; e.dispatchEvent(new Event('input')); }")
     assert weights.all_text_contents() == preview
 
@@ -456,6 +456,48 @@ def test_two_heads_and_two_sentences_side_by_side(opened: Opened) -> None:
     opened.page.locator(".compare").get_by_role("button", name="Close").click()
     opened.until(lambda: opened.page.locator(".compare-panel").count() == 0 and "with" not in state(opened))
     assert opened.page.evaluate("document.activeElement.textContent").startswith("Compare with")
+
+
+@pytest.mark.parametrize("height", [500, 900])
+def test_the_steps_do_not_cover_the_logit_lens(context: Any, address: str, height: int) -> None:
+    opened = Opened(context, address, 1200, height)
+    opened.look(f"{OPEN}&row=3&column=4")
+    opened.page.wait_for_selector(".cell-step-4")
+    boxes = "['.steps', '.attention-lens'].map(e => document.querySelector(e).getBoundingClientRect())"
+    total = opened.page.evaluate("document.documentElement.scrollHeight")
+    for top in range(0, total, 200):
+        opened.page.evaluate(f"scrollTo(0, {top})")
+        steps, lens = opened.page.evaluate(boxes)
+        assert steps["bottom"] <= lens["top"]
+    opened.close()
+
+
+def test_tints_mean_the_same_in_the_views_attention_and_write(opened: Opened) -> None:
+    strengths = "all => all.map(e => [e.style.getPropertyValue('--doubt'), getComputedStyle(e).backgroundColor])"
+    probability = re.compile(r"probability ([\d.e-]+)%")
+
+    def tints(selector: str) -> list[tuple[float, float]]:
+        """The probability in percent, and the strength of the tint, of each element."""
+        tinted = opened.page.locator(selector)
+        titles = tinted.evaluate_all("all => all.map(e => e.title)")
+        pairs = zip(titles, tinted.evaluate_all(strengths), strict=True)
+        return [(float(match[1]), float(tint[0])) for title, tint in pairs if (match := probability.search(title))]
+
+    opened.look(OPEN)
+    output_tints = tints("[aria-label^='Output words'] button")
+    legend = opened.page.locator(".words .tint-legend span")
+    samples = dict(zip(legend.all_text_contents(), legend.evaluate_all(strengths), strict=True))
+    opened.open("#/write?model=writer&text=the+cat+sleeps", ".write-tokens button")
+    token_tints = tints(".write-tokens button")
+    for all_tints in (output_tints, token_tints):
+        assert len(all_tints) > 1
+        for share, strength in all_tints:
+            assert strength == pytest.approx(math.sqrt(max(0, 1 - share / 90)), abs=0.01)
+    legend = opened.page.locator(".write-tokens .tint-legend span")
+    assert dict(zip(legend.all_text_contents(), legend.evaluate_all(strengths), strict=True)) == samples
+    assert list(samples) == ["90%", "50%", "10%", "1%"]
+    if AXE:
+        assert opened.accessibility_problems() == []
 
 
 # Accessibility, screens, hostile text.

@@ -227,6 +227,33 @@ def test_pictures_show_what_the_page_shows(opened: Opened) -> None:
     assert np.abs(difference).mean() < 6  # only the edges of letters and of the round corners differ
 
 
+def test_pictures_show_strikes_and_outlines(opened: Opened) -> None:
+    opened.look(f"{LOOK}&off=cross.0.1&hide=1&row=1&column=2")
+    opened.page.wait_for_selector(".cell-step-4")
+    opened.page.locator(".patterns button").first.click()  # marks the heads with this pattern
+    opened.page.locator(".attention-queries button").nth(1).click()
+    mark = [0xC2, 0x41, 0x0C]
+
+    def marked(image: Image.Image) -> float:
+        """The number of pixels that have the colour of marks."""
+        return float((np.abs(np.asarray(image.convert("RGB"), float) - mark).max(-1) < 40).sum())
+
+    for part, selector in (("Overview", ".attention-overview"), ("Words", ".words"), ("One head", ".attention-list")):
+        png = Image.open(BytesIO(take(opened, "png", part)))
+        opened.press("Escape")
+        opened.page.locator("body").click(position={"x": 2, "y": 2})  # so that nothing has the focus
+        opened.page.mouse.move(2, 2)
+        whole = opened.page.get_by_role("region", name=part, exact=True)
+        expected = marked(Image.open(BytesIO(whole.screenshot())))
+        assert opened.page.locator(selector).count() > 0
+        assert marked(png.resize((png.width // 2, png.height // 2))) == pytest.approx(expected, rel=0.25)
+    svg = ElementTree.fromstring(take(opened, "svg", "Overview"))
+    lines = [(line.get("x1"), line.get("x2")) for line in svg.iter(f"{SVG}line") if line.get("stroke-width") == "2"]
+    assert len(lines) == 1  # the head that is silenced
+    svg = ElementTree.fromstring(take(opened, "svg", "Words"))
+    assert f"rgb({mark[0]}, {mark[1]}, {mark[2]})" in [line.get("stroke") for line in svg.iter(f"{SVG}line")]
+
+
 def test_the_decoding_steps_as_an_animation(opened: Opened) -> None:
     opened.look(LOOK)
     steps = int(str(opened.page.get_by_role("slider", name="Decoding step").get_attribute("max")))
@@ -288,6 +315,9 @@ def test_other_views_as_a_file_without_scripts(opened: Opened, tmp_path: Path) -
     page.goto((tmp_path / "page.html").as_uri())
     assert page.locator(".result").text_content() == opened.text(".result")
     assert page.locator("#source").input_value() == SOURCE
+    assert page.locator(":disabled").count() == 0  # disabled controls are pale
+    assert page.locator(".examples, button.main").count() == 0  # what cannot work is left out
+    assert page.locator("button, textarea, select").evaluate_all("all => all.every(e => e.tabIndex < 0)")
     assert len([url for url in asked if not url.startswith("data:")]) == 1
     page.close()
 
@@ -363,6 +393,16 @@ def test_vectors_of_each_layer(opened: Opened) -> None:
     assert "end" in opened.page.locator(".lens-table tbody th").last.text_content()
     if AXE:
         assert opened.accessibility_problems() == []
+
+
+def test_layers_say_what_to_do_with_a_long_text(opened: Opened) -> None:
+    opened.open(f"#/layers?{urlencode({'source': 'Le chat dort. ' * 30})}", ".notice-error")
+    assert opened.text(".notice-error").startswith("The sentence has 419 characters; the maximum is 300")
+    assert "Shorten it" in opened.text(".notice-error")
+    opened.page.locator("#layers-source").fill(SOURCE)
+    opened.press("Enter")
+    opened.page.wait_for_selector(".layers-box circle")
+    assert opened.page.locator(".notice-error").count() == 0
 
 
 def test_layers_on_a_phone(context: Any, address: str) -> None:
