@@ -118,12 +118,12 @@ def intervene(network: Network, changes: AttentionChanges) -> Iterator[None]:
     for kind, layer, head in changes.silenced:
         heads.setdefault(modules[kind, layer], []).append(head)
     with ExitStack() as hooks:
-        for module, silenced in heads.items():
-            hooks.enter_context(silenced_heads(module, silenced))
         if changes.hidden:
             hooks.enter_context(hidden_tokens(network, [changes.hidden]))
         if changes.weights:
             hooks.enter_context(_replaced_weights(network, changes.weights))
+        for module, silenced in heads.items():  # last, so that a silenced head stays silent whatever its weights are
+            hooks.enter_context(silenced_heads(module, silenced))
         yield
 
 
@@ -174,7 +174,8 @@ def hidden_tokens(network: Network, positions: Sequence[Sequence[int]]) -> Itera
     with ExitStack() as hooks:
         for (kind, _), module in attention_modules(network).items():
             if reads is None or kind in (reads, "cross"):
-                hooks.callback(module.register_forward_pre_hook(hide, with_kwargs=True).remove)
+                # Before all other hooks, which read the mask.
+                hooks.callback(module.register_forward_pre_hook(hide, with_kwargs=True, prepend=True).remove)
         yield
 
 

@@ -267,3 +267,24 @@ def test_hooks_are_removed_after_an_error(petit: Model) -> None:
     with watch(petit.network) as seen:
         forward.run()
     assert all(len(calls) == 1 for calls in seen.values())
+
+
+def test_a_silenced_head_stays_silent_whatever_its_weights_are(petit: Model) -> None:
+    head = HeadName("cross", 1, 2)
+    both = AttentionChanges(silenced=(head,), weights=(WeightChange(head, 0, 5, 0.6),))
+    with intervene(petit.network, AttentionChanges(silenced=(head,))):
+        expected = petit.observe(SENTENCE, "There are").logits
+    with intervene(petit.network, both):
+        torch.testing.assert_close(petit.observe(SENTENCE, "There are").logits, expected)
+
+
+def test_the_effect_of_a_word_is_measured_with_the_weights_that_were_set(petit: Model) -> None:
+    weights = (WeightChange(HeadName("cross", 1, 2), 1, 3, 0.9), WeightChange(HeadName("encoder", 1, 0), 2, 0, 0.1))
+    observed = petit.observe(SENTENCE, "There are")
+    with intervene(petit.network, AttentionChanges(weights=weights)):
+        (effect,) = measure_effects(observed, [Removal(hidden=(4,))])
+        usual = observed.forward.run()[0].log_softmax(-1)
+    with intervene(petit.network, AttentionChanges(hidden=(4,), weights=weights)):
+        changed = observed.forward.run()[0].log_softmax(-1)
+    expected = (usual.exp() * (usual - changed)).sum(-1).mean() / torch.log(torch.tensor(2.0))
+    assert effect.divergence == pytest.approx(float(expected), abs=1e-5)
