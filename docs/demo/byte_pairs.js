@@ -1,12 +1,28 @@
-// Byte-pair encoding in the browser, as tokenizer.json describes it: text to ids and back.
+// Byte-pair encoding in the browser, as tokenizer.json describes it: text to ids and back, and labels of tokens.
 
 const WORDS = /'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+/gu; // as GPT-2 splits a text
+const LINES = /(?<=\n)/; // each line with its line break
 
 // Each byte as a printable character: the tokenizer's file contains these instead of bytes.
 function byteCharacters() {
   const isPrintable = (byte) => (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
   let next = 256;
   return Array.from({ length: 256 }, (_, byte) => String.fromCharCode(isPrintable(byte) ? byte : next++));
+}
+
+const isLetter = (character) => /^[\p{L}\p{N}]$/u.test(character ?? "");
+
+// A piece of text as a label: without surrounding spaces, and with invisible characters made visible.
+function readable(piece) {
+  const shown = piece.replace(/^ +| +$/g, "") || "␣".repeat(piece.length);
+  return shown.replace(/[\p{C}\p{Z}]/gu, (character) => {
+    if (character === " ") return character;
+    if (character === "\n") return "⏎";
+    const code = character.codePointAt(0);
+    const named = { "\t": "\\t", "\r": "\\r" }[character];
+    const [letter, digits] = code < 0x100 ? ["x", 2] : code < 0x10000 ? ["u", 4] : ["U", 8];
+    return named ?? `\\${letter}${code.toString(16).padStart(digits, "0")}`;
+  });
 }
 
 export function createTokenizer({ model: { vocab, merges }, added_tokens: added }) {
@@ -30,24 +46,47 @@ export function createTokenizer({ model: { vocab, merges }, added_tokens: added 
 
   function encode(text) {
     const bytes = new TextEncoder();
-    const words = text.match(WORDS) ?? [];
+    const words = text.split(LINES).flatMap((line) => line.match(WORDS) ?? []);
     return words.flatMap((word) => mergePairs(Array.from(bytes.encode(word), (byte) => characters[byte])).map((piece) => vocab[piece]));
   }
 
   function decode(ids) {
     const pieces = ids.filter((id) => !special.has(id)).map((id) => pieceOf.get(id));
-    return new TextDecoder().decode(Uint8Array.from(pieces.join(""), (character) => byteOf.get(character)));
+    return new TextDecoder("utf-8", { ignoreBOM: true }).decode(Uint8Array.from(pieces.join(""), (character) => byteOf.get(character)));
   }
 
-  // Labels of tokens: without spaces, and with a dot before one that continues a word.
+  const piece = (id) => decode([id]) || special.get(id);
+  const isLong = (id) => [...piece(id).trim()].length > 1;
+
+  // Whether two tokens are parts of one word.
+  function isOneWord(before, id) {
+    return isLetter([...decode([before])].at(-1)) && isLetter([...decode([id])][0]);
+  }
+
+  // The label of each token, with a dot before one that continues a word; no dots if all tokens are characters.
   function labels(ids) {
-    const texts = ids.map((id) => special.get(id) ?? decode([id]));
-    const isLetter = (character) => /[\p{L}\p{N}]/u.test(character ?? "");
-    return texts.map((text, i) => {
-      const continues = i > 0 && isLetter(text[0]) && isLetter(texts[i - 1].at(-1)) && !special.has(ids[i - 1]);
-      return (continues ? "·" : "") + (text.trim() || "␣");
-    });
+    const label = createLabels(ids);
+    return ids.map((id, i) => label.one(id, ids[i - 1]));
   }
 
-  return { encode, decode, labels };
+  // Labels of tokens that might follow a text, in the style of the labels of these ids.
+  function createLabels(ids) {
+    const hasDots = ids.some(isLong);
+    const one = (id, before) => `${hasDots && before !== undefined && isOneWord(before, id) ? "·" : ""}${readable(piece(id))}`;
+    // Labels of alternatives for one position: of two equal ones, a dot marks the one without a space.
+    function among(alternatives, before) {
+      const names = alternatives.map((id) => one(id, before));
+      const isTwice = (name) => names.indexOf(name) !== names.lastIndexOf(name);
+      return names.map((name, i) => (isTwice(name) && !/^[ ·]/.test(piece(alternatives[i])) ? `·${name}` : name));
+    }
+    return { one, among };
+  }
+
+  // The number of the word that each token belongs to.
+  function wordNumbers(ids) {
+    let number = 0;
+    return ids.map((id, i) => (i && !isOneWord(ids[i - 1], id) ? (number += 1) : number));
+  }
+
+  return { encode, decode, labels, createLabels, wordNumbers };
 }

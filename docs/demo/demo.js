@@ -1,56 +1,55 @@
-// The demo page: a sentence is translated in the browser, and the attention of every head is shown.
+// The demo page: the Attention view of `regard serve`, whose requests are answered in the browser.
 
-import { createAttentionMap } from "./attention_map.js";
+import { answerRequestsWith } from "./api.js";
+import { attentionView } from "./attention.js";
 import { createTokenizer } from "./byte_pairs.js";
+import { createLocalServer } from "./local_server.js";
 import { createTransformer, readWeights } from "./transformer.js";
+import { createUrlUpdater } from "./url_history.js";
 
-const MAX_CHARACTERS = 120;
+const WEIGHT_DECIMALS = 5;
 
 const parse = (id) => JSON.parse(document.getElementById(id).textContent);
 const bytes = Uint8Array.from(atob(document.getElementById("weights").textContent), (character) => character.charCodeAt(0));
 const { model: config } = parse("config");
 const { decoder_start_token_id: start, eos_token_id: end } = parse("generation");
-const tokenizer = createTokenizer(parse("tokenizer"));
-const network = createTransformer(readWeights(bytes.buffer), config);
-
-// The data of the attention map, as `regard attend --json` writes it.
-function lookAt(sentence) {
-  const source = [...tokenizer.encode(sentence), end];
-  const { read, written, encoder, decoder, cross } = network.translate(source, { start, end, longest: 2 * source.length + 10 });
-  const [keys, reads, writes] = [source, read, written].map(tokenizer.labels);
-  return {
-    model: "petit-fr-en",
-    source: sentence,
-    target: tokenizer.decode(written),
-    special: ["</s>", "<pad>"],
-    maps: [
-      { kind: "encoder", queries: keys, keys, writes: [], weights: encoder },
-      { kind: "decoder", queries: reads, keys: reads, writes, weights: decoder },
-      { kind: "cross", queries: reads, keys, writes, weights: cross },
-    ],
-    open: { kind: "cross" },
-  };
-}
-
-const [form, field, output, map] = ["sentence-form", "sentence", "translation", "attention"].map((id) => document.getElementById(id));
-
-function show(sentence) {
-  const data = lookAt(sentence.trim().slice(0, MAX_CHARACTERS));
-  output.textContent = data.target;
-  map.replaceChildren();
-  createAttentionMap(map, data, { showHeading: false });
-}
-
-form.addEventListener("submit", (event) => {
-  event.preventDefault();
-  if (field.value.trim()) show(field.value);
+const description = parse("description");
+const respond = createLocalServer({
+  description,
+  start,
+  end,
+  network: createTransformer(readWeights(bytes.buffer), config),
+  tokenizer: createTokenizer(parse("tokenizer")),
+  patterns: parse("patterns"),
 });
-for (const button of document.querySelectorAll("[data-sentence]")) {
-  button.addEventListener("click", () => {
-    field.value = button.dataset.sentence;
-    show(field.value);
-  });
+answerRequestsWith((path, body) => withShortWeights(respond(path, body)));
+
+// The weights of all maps with as many decimal places as the server sends.
+function withShortWeights(data) {
+  const shorten = (value) => (Array.isArray(value) ? value.map(shorten) : Number(value.toFixed(WEIGHT_DECIMALS)));
+  return data.maps ? { ...data, maps: data.maps.map((map) => ({ ...map, weights: shorten(map.weights) })) } : data;
 }
-field.maxLength = MAX_CHARACTERS;
-show(field.value);
-window.lookAt = lookAt; // for tests
+
+// The URL's hash contains the state of the view, as on the page of `regard serve`.
+const url = createUrlUpdater();
+let currentHash = null;
+
+function saveState(name, options, { push = false } = {}) {
+  const given = Object.entries(options).filter(([, value]) => value !== null && value !== undefined && value !== "");
+  currentHash = `#/${name}?${new URLSearchParams(given)}`;
+  url.set(currentHash, { push });
+}
+
+const view = attentionView({ models: [description], saveState, isFirstScreen: location.hash === "" });
+document.getElementById("attention").replaceChildren(view.root);
+
+function route() {
+  if (location.hash === currentHash) return;
+  url.cancel();
+  currentHash = location.hash;
+  view.update(new URLSearchParams(location.hash.split("?")[1]));
+}
+
+for (const event of ["hashchange", "popstate"]) addEventListener(event, route);
+route();
+window.respond = respond; // for tests

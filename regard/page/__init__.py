@@ -36,6 +36,8 @@ START_SCRIPT = (
 )
 MAX_PAGE_WEIGHTS = 4_000_000
 """Maximum number of attention weights in a page. They take about 25 million bytes."""
+_IMPORT = r'^import \{([^}]*)\} from "\./(\w+\.js)";$'
+"""An import of another module: its names and its file."""
 
 
 def attention_page(data: Mapping[str, Any]) -> str:
@@ -77,13 +79,29 @@ def bundle_scripts(paths: Iterable[Path]) -> str:
     return "const modules = {};\n" + "\n".join(map(_as_function, paths))
 
 
+def modules_in_order(path: Path, *folders: Path) -> list[Path]:
+    """A module and all that it imports, each after those that it imports itself.
+
+    Imports are looked up in the folder of the module, then in the other folders.
+    """
+    modules: dict[Path, None] = {}
+
+    def add(module: Path) -> None:
+        for name in re.findall(_IMPORT, _read(module), flags=re.MULTILINE):
+            add(next(file for folder in (module.parent, path.parent, *folders) if (file := folder / name[1]).exists()))
+        modules.setdefault(module)
+
+    add(path)
+    return list(modules)
+
+
 def _as_function(path: Path) -> str:
     """A module as a function that returns what it exports, called at once."""
     text = _read(path)
     exported = re.findall(r"^export (?:async )?(?:function|const) (\w+)", text, flags=re.MULTILINE)
     text = re.sub(r"^export ", "", text, flags=re.MULTILINE)
     text = re.sub(
-        r'^import \{([^}]*)\} from "\./(\w+\.js)";$',
+        _IMPORT,
         lambda match: f'const {{{match[1].replace(" as ", ": ")}}} = modules["{match[2]}"];',
         text,
         flags=re.MULTILINE,

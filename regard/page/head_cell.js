@@ -7,6 +7,7 @@ import { createStrip, formatNumber, largestOf } from "./vector_strip.js";
 
 const MAX_VALUES_SHOWN = 8; // keys whose values are drawn: those with the largest weights
 const TEMPERATURE = { min: -2, max: 2, step: 0.05 }; // as a power of 2
+const MIN_SHARE = 1e-5; // smaller weights are not written out in the softmax: the server rounds them to zero
 const PROMPT = "Select a cell of the heat map, with a click or with Tab and the arrow keys, to see how its weight is computed.";
 
 // `loadBody()` returns what /api/head needs besides the head; `onWeight(cell, weight)` is called when a weight was dragged, with
@@ -186,7 +187,7 @@ export function createHeadCell({ connect, loadBody, onWeight, onHead, findChange
     const slider = make("input", { type: "range", ...TEMPERATURE, value: Math.log2(temperature), "aria-label": "Temperature of the softmax" });
     const output = make("output", {});
     const rows = cell.map.keys.map((token, s) => softmaxRow(token, s));
-    const columns = [["key"], ["score", "number"], ["e^…", "number"], ["weight", "number"], [onWeight ? "drag to change it" : ""]];
+    const columns = [["key"], ["score", "number"], ["e^…", "number"], ["weight", "number"], [onWeight ? "drag to set" : ""]];
     const head = make("tr", {}, ...columns.map(([text, kind = ""]) => make("th", { scope: "col", class: kind }, text)));
     const table = make("table", { class: "softmax" }, make("thead", {}, head), make("tbody", {}, ...rows.map((row) => row.root)));
     const formula = make("p", { class: "formula" });
@@ -230,7 +231,7 @@ export function createHeadCell({ connect, loadBody, onWeight, onHead, findChange
         power.textContent = value < 0.0005 ? (value ? "< 0.001" : "0") : formatNumber(value);
         if (!isDragged) slider.value = 100 * weight;
         slider.style.setProperty("--p", weight);
-        share.textContent = percent(Number(weight.toPrecision(3)));
+        share.textContent = weight > 0 && weight < MIN_SHARE ? `< ${percent(MIN_SHARE)}` : percent(Number(weight.toPrecision(3)));
       },
     };
   }
