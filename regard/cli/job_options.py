@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from regard.cli.language_check import SAMPLED_LINES
 from regard.cli.model_loading import check_device
 from regard.cli.shared_options import parse_columns, parse_keys
 from regard.errors import RegardError
@@ -78,9 +79,18 @@ def is_job(files: list[Path], output: Path | None, options: JobOptions) -> bool:
 
 
 def run_text_job(
-    task: Any, files: list[Path], output: Path, device: str, options: JobOptions, as_json: bool = False
+    task: Any,
+    files: list[Path],
+    output: Path,
+    device: str,
+    options: JobOptions,
+    as_json: bool = False,
+    look_at: Callable[[list[str]], None] | None = None,
 ) -> None:
-    """Run a job on files, show its progress and print a summary. Exits with 1 if some rows could not be answered."""
+    """Run a job on files, show its progress and print a summary. Exits with 1 if some rows could not be answered.
+
+    `look_at` is called with the texts of the first rows before the job starts.
+    """
     from regard.data.corpus import require_files
     from regard.jobs.local_workers import LocalEngine
     from regard.jobs.records import open_records
@@ -97,6 +107,8 @@ def run_text_job(
         raise RegardError(
             f"each row must have {wanted} to {task.verb}, but {texts} were given: see --columns and --keys"
         )
+    if look_at is not None:
+        look_at(_first_texts(records))
     chosen: JobEngine
     if options.engine == "ray":
         from regard.jobs.ray_workers import RayEngine
@@ -113,6 +125,13 @@ def run_text_job(
     _print_summary(summary, task, output, str(chosen))
     if summary.faults:
         raise typer.Exit(1)
+
+
+def _first_texts(records: Any) -> list[str]:
+    """The texts of the first rows, without those that cannot be read."""
+    for rows in records.read(iter([SAMPLED_LINES])):
+        return [record.fields[0] for record in records.records(rows.content) if isinstance(record.fields, tuple)]
+    return []
 
 
 @contextmanager

@@ -4,6 +4,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Annotated, TextIO
@@ -21,6 +22,7 @@ from regard.cli.job_options import (
     is_job,
     run_text_job,
 )
+from regard.cli.language_check import warn_of_rows, watch_language
 from regard.cli.model_loading import default_model, for_languages, load_model
 from regard.cli.shared_options import (
     TRANSLATOR_HELP,
@@ -138,7 +140,7 @@ def translate(
         if verbose:
             chosen = "C++ if this machine has a compiler" if decoder == "auto" else decoder
             typer.echo(f"regard: a job that decodes with {chosen}", err=True)
-        run_text_job(task, files, output, device, job_options)
+        run_text_job(task, files, output, device, job_options, look_at=partial(warn_of_rows, name, not model))
         return
     interactive = not text and source is None and sys.stdin.isatty()
     few = interactive or len(text or ()) in range(1, FEW_TEXTS + 1)
@@ -153,6 +155,7 @@ def translate(
         typer.echo("Type a line to translate it; Ctrl-D ends.", err=True)
     errors: list[RegardError] = []
     lines = until_error(argument_lines(text) if text else input_lines(source), errors)
+    lines = watch_language(lines, loaded.source_language, single=few, bundled=not model)
     translated = translator.translate_lines(lines, lines_per_batch=1 if interactive else None)
     first = list(islice(translated, 1))  # an error is raised before the output file is truncated
     with (

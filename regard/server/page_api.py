@@ -11,6 +11,7 @@ from torch import Tensor
 
 from regard.decoding.capabilities import TextTask
 from regard.decoding.interventions import AttentionChanges, HeadName, WeightChange
+from regard.decoding.language_guess import language_warning
 from regard.decoding.options import DEFAULT_BEAM, Decoding
 from regard.decoding.sampling import keep_top_k, keep_top_p
 from regard.decoding.token_labels import readable
@@ -63,6 +64,9 @@ class PageTranslateResponse(BaseModel):
 
     model: str
     translations: list[RankedTranslation]
+    warning: Annotated[
+        str | None, Field(description="Set if the text is clearly in another language than the model translates from.")
+    ] = None
 
 
 Number = Annotated[int, Field(ge=0, le=100_000), *JSON_INTEGER]
@@ -187,7 +191,10 @@ def routes(registry: ModelRegistry) -> APIRouter:
         return [describe_model(served) for served in registry.by_name.values()]
 
     @router.post(
-        "/translate", summary="Translate a text, with alternatives", openapi_extra=body_schema(PageTranslateRequest)
+        "/translate",
+        summary="Translate a text, with alternatives",
+        response_model_exclude_none=True,
+        openapi_extra=body_schema(PageTranslateRequest),
     )
     async def translate(request: Request) -> PageTranslateResponse:
         params = await parse_request(request, PageTranslateRequest)
@@ -199,7 +206,8 @@ def routes(registry: ModelRegistry) -> APIRouter:
         for candidate in translations:  # different tokens may have the same text
             ranked = RankedTranslation(text=candidate.text, score=candidate.score, penalised=candidate.penalised)
             distinct.setdefault(candidate.text, ranked)
-        return PageTranslateResponse(model=served.name, translations=list(distinct.values()))
+        warning = language_warning([params.text], served.model.source_language)
+        return PageTranslateResponse(model=served.name, translations=list(distinct.values()), warning=warning)
 
     @router.post(
         "/attend",

@@ -103,6 +103,49 @@ def test_stdin_is_translated_in_order(pair: str) -> None:
     assert done.stdout.split("\n") == [*expected(pair, lines), ""]
 
 
+ENGLISH = ["Hello, how are you?", "Where is the station?", "He has never been to this city."]
+FRENCH = ["Le chat dort sur la table.", "Où est-ce que vous allez ?", "Il n'est jamais venu dans cette ville."]
+
+
+def test_text_in_another_language_is_translated_with_a_warning(tmp_path: Path) -> None:
+    done = command("translate", ENGLISH[0], *QUICK)
+    assert done.exit_code == 0
+    assert done.stdout.strip()
+    warning = "warning: the text looks like English, but this model translates from French"
+    assert warning in done.stderr
+    assert "use --from en --to fr" in done.stderr
+    done = command("translate", "Wo ist der Bahnhof?", *QUICK)
+    assert "looks like German" in done.stderr
+    assert "no bundled model translates from that language" in done.stderr
+    done = command("translate", FRENCH[0], "--to", "fr", *QUICK)
+    assert "looks like French" in done.stderr
+    assert "use --from fr --to en" in done.stderr
+    done = command("translate", *FRENCH, *ENGLISH, "--model", "petit-fr-en", *QUICK)
+    assert done.stderr.count(warning) == 1
+    assert "--from" not in done.stderr  # the model was chosen by name
+
+
+@pytest.mark.parametrize("as_job", [False, True])
+def test_the_language_of_a_file_is_that_of_most_lines(as_job: bool, tmp_path: Path) -> None:
+    def stderr(lines: list[str]) -> str:
+        source = tmp_path / "input.txt"
+        source.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        output = ["--output", str(tmp_path / "output.txt")] if as_job else []
+        done = command("translate", "--input", str(source), "--model", "petit-fr-en", *QUICK, *output)
+        assert done.exit_code == 0
+        return done.stderr
+
+    assert stderr([*FRENCH * 2, *ENGLISH]) == ""
+    assert stderr([*FRENCH * 11, *ENGLISH * 20]) == ""
+    for lines in (ENGLISH, ENGLISH * 20, [*ENGLISH, FRENCH[0]]):
+        assert stderr(lines).count("the text looks like English") == 1
+
+
+def test_nothing_is_said_of_text_in_the_right_language_or_of_unknown_models(pair: str) -> None:
+    assert command("translate", *FRENCH, "The Lord of the Rings", "OK", "42", *QUICK).stderr == ""
+    assert command("translate", *ENGLISH, "--model", pair, *QUICK).stderr == ""
+
+
 def test_n_best_and_scores_are_printed_in_columns(pair: str) -> None:
     done = command("translate", TEXTS[0], TEXTS[1], "--model", pair, *QUICK, "--n-best", "2", "--scores")
     rows = [line.split("\t") for line in done.stdout.split("\n")[:-1]]

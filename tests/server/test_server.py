@@ -49,6 +49,14 @@ def test_health_and_models(server: Running) -> None:
     assert told["petit-fr-en"]["parameters"] == regard.models.bundled_parameters("petit-fr-en")
 
 
+def test_text_in_another_language_is_translated_with_a_warning(server: Running) -> None:
+    _, answer = server.request_json("POST", "/api/translate", {"text": "Hello, how are you?", "n_best": 1})
+    assert answer["translations"]
+    assert answer["warning"].startswith("the text looks like English, but this model translates from French")
+    _, answer = server.request_json("POST", "/api/translate", {"text": "Où est la gare ?", "n_best": 1})
+    assert "warning" not in answer
+
+
 def test_translations_equal_those_of_a_direct_call(server: Running, petit: regard.Model) -> None:
     for text in SENTENCES:
         status, found = server.request_json("POST", "/api/translate", {"text": text, "n_best": 3})
