@@ -6,7 +6,7 @@ import pytest
 
 import regard.training.duration_estimate as module
 from regard.training.duration_estimate import DurationEstimate
-from regard.training.events import TRANSIENT_NOTES, Event, Noted
+from regard.training.events import DURATION_NOTE, TRANSIENT_NOTES, Event, Noted
 from regard.training.train import train_recipe
 from tests.support.recipes import small_recipe
 
@@ -40,6 +40,6 @@ def test_the_note_is_among_the_events_of_a_run(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(module, "LONG_RUN_SECONDS", 0.0)
     events: list[Event] = []
     train_recipe(small_recipe("language", steps=4, validate_every=4), tmp_path / "run", watchers=[events.append])
-    notes = [event for event in events if isinstance(event, Noted) and event.text.startswith(module.DURATION_NOTE)]
+    notes = [event for event in events if isinstance(event, Noted) and event.text.startswith(DURATION_NOTE)]
     assert [note.step for note in notes] == [2]
     assert "the remaining 2 steps" in notes[0].text
