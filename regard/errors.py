@@ -31,6 +31,15 @@ class TextError(RegardError):
         """What is wrong with it: a sentence without its subject."""
 
 
+class TaskError(RegardError):
+    """A model was asked to do something that it cannot do. The message names the calls of Python that work instead."""
+
+    def __init__(self, message: str, command_line_message: str) -> None:
+        super().__init__(message)
+        self.command_line_message = command_line_message
+        """The same with the commands that work instead."""
+
+
 DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Error numbers that mean the disk is full, or the user's share of it."""
 UNWRITABLE_ERRNOS = (*DISK_FULL_ERRNOS, errno.EROFS)

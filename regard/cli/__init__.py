@@ -32,7 +32,7 @@ from regard.cli import (
     verify,
 )
 from regard.cli.shared_options import command_help
-from regard.errors import RegardError, describe_os_error
+from regard.errors import RegardError, TaskError, describe_os_error
 from regard.formatting import visible_lines
 
 OBJECTS_PER_COLLECTION = 50_000
@@ -121,6 +121,8 @@ def main() -> None:
     spin_briefly(os.environ)
     try:
         app()
+    except TaskError as error:
+        _fail(error, error.command_line_message)
     except RegardError as error:
         _fail(error, str(error))
     except OSError as error:

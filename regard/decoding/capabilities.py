@@ -9,7 +9,7 @@ from typing import Literal
 from regard.config import SpecialIds
 from regard.decoding.fast_copy import is_fast_copy
 from regard.decoding.own_network import OwnNetwork, check_regards_own
-from regard.errors import RegardError
+from regard.errors import TaskError
 from regard.model.transformer import Network
 
 TextTask = Literal["translate", "generate", "classify", "tag", "fill", "score pairs", "score texts", "attend", "embed"]
@@ -23,22 +23,33 @@ class Capability:
     """The call of `regard.Model` that does it."""
     needs: str
     """What a model needs for it."""
+    verb: str
+    """The task in words, after "cannot"."""
+    command: str
+    """The command that does it."""
 
+
+_PAIRS = "an encoder-decoder, or a decoder with a separator between source and target"
+_OWN_NETWORK = "one of Regard's networks, not a copy made for decoding"
 
 CAPABILITIES: dict[TextTask, Capability] = {
-    "translate": Capability(
-        "translate(texts)", "an encoder-decoder, or a decoder with a separator between source and target"
+    "translate": Capability("translate(texts)", _PAIRS, "translate", "regard translate"),
+    "generate": Capability(
+        "generate(prompt)", "a decoder with a head over the vocabulary", "generate text", "regard generate"
     ),
-    "generate": Capability("generate(prompt)", "a decoder with a head over the vocabulary"),
-    "classify": Capability("classify(texts)", "a model with a classification head"),
-    "tag": Capability("tag(texts)", "an encoder with a class for each token (a tagger)"),
-    "fill": Capability("fill(text)", "an encoder with a head over the vocabulary and a mask token"),
-    "score pairs": Capability(
-        "score(sources, targets)", "an encoder-decoder, or a decoder with a separator between source and target"
+    "classify": Capability(
+        "classify(texts)", "a model with a classification head", "classify texts", "regard classify"
     ),
-    "score texts": Capability("score(texts)", "a language model, which is a decoder without a prefix"),
-    "attend": Capability("attend(text)", "one of Regard's networks, not a copy made for decoding"),
-    "embed": Capability("embed(texts)", "one of Regard's networks, not a copy made for decoding"),
+    "tag": Capability("tag(texts)", "an encoder with a class for each token (a tagger)", "tag words", "regard tag"),
+    "fill": Capability(
+        "fill(text)", "an encoder with a head over the vocabulary and a mask token", "fill masks", "regard fill"
+    ),
+    "score pairs": Capability("score(sources, targets)", _PAIRS, "score translations", "regard score"),
+    "score texts": Capability(
+        "score(texts)", "a language model, which is a decoder without a prefix", "score texts", "regard evaluate"
+    ),
+    "attend": Capability("attend(text)", _OWN_NETWORK, "show its attention", "regard attend"),
+    "embed": Capability("embed(texts)", _OWN_NETWORK, "embed texts", "regard embed"),
 }
 
 
@@ -60,12 +71,17 @@ def require_task(task: TextTask, network: Network, special: SpecialIds, has_toke
     capability = CAPABILITIES[task]
     if task in ("attend", "embed"):
         check_regards_own(network, task)
-    calls = [CAPABILITIES[other].call for other in tasks] if has_tokenizer else []
-    instead = f"this model supports {', '.join(calls)}" if calls else "without a tokenizer this model reads ids only"
     described = _described(network, special)
     if task == "fill" and network.config.kind == "encoder" and not network.config.classes:
         described += " that does not predict masked tokens"
-    raise RegardError(f"{capability.call} requires {capability.needs}, but this is {described}; {instead}")
+    calls = commands = "without a tokenizer this model reads ids only"
+    if tasks and has_tokenizer:
+        calls = f"this model supports {', '.join(CAPABILITIES[other].call for other in tasks)}"
+        commands = f"commands for this model: {', '.join(CAPABILITIES[other].command for other in tasks)}"
+    reason = f"requires {capability.needs}, but this is {described}"
+    raise TaskError(
+        f"{capability.call} {reason}; {calls}", f"this model cannot {capability.verb}: that {reason}; {commands}"
+    )
 
 
 def _is_able(network: Network, special: SpecialIds, task: TextTask) -> bool:

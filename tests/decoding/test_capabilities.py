@@ -1,12 +1,14 @@
 """Every method of a model × every kind of model: it works, or it is refused with a suggestion that works."""
 
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from regard.cli import app, main
 from regard.decoding.capabilities import CAPABILITIES
 from regard.decoding.text_model import Model
 from tests.support.text_models import random_masked_model, random_model
@@ -106,3 +108,20 @@ def test_only_models_that_generate_text_have_fast_copies(kind: str) -> None:
 def test_errors_of_an_encoder_suggest_neither_translate_nor_score() -> None:
     with pytest.raises(ValueError, match=r"this is an encoder; this model supports attend\(text\), embed\(texts\)$"):
         made("encoder").generate("un chat")
+
+
+def test_errors_on_the_command_line_name_commands_and_not_calls(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["regard", "generate", "Le chat", "--model", "petit-fr-en"])
+    with pytest.raises(SystemExit):
+        main()
+    message = capsys.readouterr().err
+    assert message.startswith("regard: this model cannot generate text: that requires a decoder")
+    assert "regard translate, regard score, regard attend, regard embed" in message
+    assert "(" not in message
+
+
+def test_the_commands_of_all_tasks_exist() -> None:
+    known = {f"regard {command.callback.__name__}" for command in app.registered_commands if command.callback}
+    assert {capability.command for capability in CAPABILITIES.values()} <= known
