@@ -2,18 +2,21 @@
 
 import { createRequests } from "./api.js";
 import { createModelSelector, createTextField, exampleButtons, examples, lengthProblem, submitOnEnter } from "./controls.js";
-import { clampIndex, make, moveFocus, percent, truncate, visibleToken } from "./dom.js";
+import { clampIndex, make, moveFocus, percent, visibleToken } from "./dom.js";
 import { COLOUR_RAMPS } from "./heat_map.js";
+import { placeLabels, showLabel } from "./label_placement.js";
 import { createLineChart, makeSvg } from "./line_chart.js";
 import { createLogitLens } from "./logit_lens.js";
 import { createTokenNames, START_LABEL, withTokenNames } from "./token_names.js";
 
 const HEIGHT = 440; // pixels of the map of vectors
 const PADDING = 46;
+const LABEL_LENGTH = 14; // characters
 const PLAY_MS = 900;
 const KIND_TITLES = { encoder: ["Encoder", "tokens of the source"], decoder: ["Decoder", "tokens that it reads"] };
 const MAP_HINT = "Each dot is the vector of a token, projected on the two directions in which the vectors differ most (PCA). Near dots"
-  + " have similar vectors, as far as two dimensions can show it. Vectors are scaled to the same mean length in each layer.";
+  + " have similar vectors, as far as two dimensions can show it. Vectors are scaled to the same mean length in each layer,"
+  + " and the map is zoomed to the dots.";
 const FINAL_HINT = "The probability that each layer gives to the token which the last one predicts: the layer at which a line rises is"
   + " where the model decides.";
 
@@ -171,7 +174,7 @@ function createLayers(data, first, onState) {
     slider.max = stack.states.length - 1;
     const groups = stack.tokens.map((token, i) => {
       const group = makeSvg("g", { tabindex: -1, role: "button", "aria-label": label(token, i), "aria-pressed": "false" },
-        makeSvg("circle", { r: 5 }), makeSvg("text", { x: 9, dy: "0.34em" }, `\u2068${truncate(label(token, i), 14)}\u2069`));
+        makeSvg("path", { class: "label-line" }), makeSvg("circle", { r: 5 }), makeSvg("text", {}));
       group.addEventListener("click", () => choose(isChosen(i) ? null : i));
       group.addEventListener("focus", () => group.matches(":focus-visible") && choose(i));
       return group;
@@ -185,8 +188,11 @@ function createLayers(data, first, onState) {
     onState({ ...open });
   }
 
+  // The map is zoomed to the dots of the open layer, and to the path of the chosen token.
   function scales() {
-    const all = projection().points.flat();
+    const { points } = projection();
+    const path = open.token === null || !paths.checked ? [] : points.slice(0, open.state).map((state) => state[open.token]);
+    const all = [...points[open.state], ...path];
     const width = Math.max(240, svg.parentElement.clientWidth);
     const extent = (axis) => [Math.min(...all.map((point) => point[axis])), Math.max(...all.map((point) => point[axis]))];
     const [[left, right], [low, high]] = [extent(0), extent(1)];
@@ -205,8 +211,16 @@ function createLayers(data, first, onState) {
     svg.setAttribute("width", width);
     svg.setAttribute("height", HEIGHT);
     const { points, explained: shares } = projection();
-    [...svg.querySelectorAll("g[role=button]")].forEach((group, i) => {
+    const dots = stack.tokens.map((token, i) => {
       const [x, y] = place(points[open.state][i]);
+      return { i, x, y, text: label(token, i), isBold: isChosen(i) };
+    });
+    const byImportance = [...dots].sort((a, b) => b.isBold - a.isBold);
+    const labels = placeLabels(byImportance, { width, height: HEIGHT, maxLength: LABEL_LENGTH });
+    const groups = [...svg.querySelectorAll("g[role=button]")];
+    byImportance.forEach(({ i, x, y, text }, n) => {
+      const group = groups[i];
+      showLabel(group, labels[n], text);
       group.style.transform = `translate(${x}px, ${y}px)`;
       group.setAttribute("aria-pressed", isChosen(i));
       group.setAttribute("tabindex", i === (open.token ?? 0) ? 0 : -1);

@@ -1,6 +1,7 @@
 // Sentences as dots: their vectors in two dimensions, by principal component analysis.
 
-import { make, truncate } from "./dom.js";
+import { make } from "./dom.js";
+import { placeLabels, showLabel } from "./label_placement.js";
 import { makeSvg } from "./line_chart.js";
 import { principalCoordinates } from "./principal_coordinates.js";
 
@@ -22,11 +23,16 @@ export function createSentenceMap(vectors, texts) {
     const unit = Math.min((width - 2 * PADDING) / (right - left || 1), (HEIGHT - 2 * PADDING) / (high - low || 1));
     const place = ([x, y]) => [width / 2 + (x - (left + right) / 2) * unit, HEIGHT / 2 - (y - (low + high) / 2) * unit];
     for (const [name, value] of Object.entries({ width, height: HEIGHT, viewBox: `0 0 ${width} ${HEIGHT}` })) svg.setAttribute(name, value);
-    svg.replaceChildren(...points.map((point, i) => {
+    const dots = points.map((point, i) => {
       const [x, y] = place(point);
-      const isRight = x > width * 0.55; // labels point to the middle
-      return makeSvg("g", { transform: `translate(${x.toFixed(1)} ${y.toFixed(1)})`, class: i ? "" : "sentence-first" }, makeSvg("circle", { r: i ? 5 : 7 }),
-        makeSvg("text", { x: isRight ? -10 : 10, dy: "0.34em", "text-anchor": isRight ? "end" : "start" }, `\u2068${truncate(texts[i], LABEL_LENGTH)}\u2069`));
+      return { x, y, text: texts[i], isBold: i === 0 };
+    });
+    const labels = placeLabels(dots, { width, height: HEIGHT, maxLength: LABEL_LENGTH });
+    svg.replaceChildren(...dots.map(({ x, y, text }, i) => {
+      const group = makeSvg("g", { transform: `translate(${x.toFixed(1)} ${y.toFixed(1)})`, class: i ? "" : "sentence-first" },
+        makeSvg("title", {}, text), makeSvg("path", { class: "label-line" }), makeSvg("circle", { r: i ? 5 : 7 }), makeSvg("text", {}));
+      showLabel(group, labels[i], text);
+      return group;
     }));
   }
 
