@@ -39,6 +39,7 @@ export function attentionView({ models, saveState, isFirstScreen = false }) {
   let measuredFor = null; // the texts for which the effects of all heads are shown; they are measured again after a change
   let [data, displayed] = [null, null]; // the last response, and the components that display it
   let timer = null;
+  let loads = 0; // number of times that something was loaded
   let tour = null; // the tour of the first screen, while it is shown
   let wantsTour = isFirstScreen && isTourDue();
 
@@ -64,10 +65,10 @@ export function attentionView({ models, saveState, isFirstScreen = false }) {
     load();
   }
 
-  // Applies other changes, or none (null), to the same text.
-  function change(next) {
+  // Applies other changes, or none (null), to the same text. Those that are being loaded are kept: `update` receives them.
+  function change(update) {
     undone.push(changes);
-    apply(next ?? NO_CHANGES);
+    apply(update ? update(changes) : NO_CHANGES);
   }
 
   function undo() {
@@ -82,6 +83,7 @@ export function attentionView({ models, saveState, isFirstScreen = false }) {
   }
 
   async function load() {
+    const number = (loads += 1);
     updateForm();
     requested = inputs();
     if (!requested.source) {
@@ -106,7 +108,8 @@ export function attentionView({ models, saveState, isFirstScreen = false }) {
     const response = await request("/api/attend", isChanged ? { ...given, ...beginning, changes: changesToRequest(changes) } : given);
     if (response && clicked && !requested.target && response.target?.trim() !== clicked.trim()) return loadClicked(response);
     if (response === null) clear();
-    if (!response) return;
+    await displayed?.released(); // everything is created again, and a slider that is being dragged would be lost
+    if (!response || number !== loads) return;
     if (!isChanged) usual = { requested, target: response.target };
     show(response);
   }

@@ -20,9 +20,9 @@ const NO_BEAM = "There was no search, because the translation was given. Each st
 
 // `open` is the kind, layer, head and step to show; `model` the description of the model; `requested` the texts; `changes` what
 // is changed and `usual` the output without it, or null; `display` the options of the maps; `compared` the other side of a
-// comparison, or null; `isMeasured` whether the effects of heads were shown; `previousCell` what
-// `cell()` of an earlier display returned. `onOpen` receives what is open, `onChanges` new
-// changes, `onDisplay` new options, `onCompare` another side; `onMeasured` is called when the effects are shown.
+// comparison, or null; `isMeasured` whether the effects of heads were shown; `previousCell` what `cell()` of an earlier display
+// returned. `onOpen` receives what is open, `onChanges` a function from the latest changes to new ones, or null to remove all of
+// them; `onDisplay` receives new options, `onCompare` another side; `onMeasured` is called when the effects are shown.
 export function createAttentionDisplay(data, { open, models, model, requested, changes, usual, canUndo, display, compared, isMeasured, previousCell, onOpen, onChanges, onUndo, onDisplay, onCompare, onMeasured }) {
   const { writes } = data.maps.at(-1);
   const firstRow = Math.max(0, writes.findIndex((token) => token !== "")); // the row of the first step
@@ -34,16 +34,16 @@ export function createAttentionDisplay(data, { open, models, model, requested, c
   const beam = createBeam(data, Boolean(requested.target && model.translates));
   const words = createWords(data, {
     changes, usual, canUndo, canBranch: model.translates,
-    onHide: (positions, isHidden) => onChanges(hide(changes, positions, isHidden)),
-    onBranch: (ids) => onChanges({ ...changes, from: ids }),
+    onHide: (positions, isHidden) => onChanges((current) => hide(current, positions, isHidden)),
+    onBranch: (ids) => onChanges((current) => ({ ...current, from: ids })),
     onUndo,
     onReset: () => onChanges(null),
-    onRemove: (removed) => onChanges(withoutChange(changes, removed)),
+    onRemove: (removed) => onChanges((current) => withoutChange(current, removed)),
   });
   const cell = createHeadCell({
     connect: createRequests,
     loadBody: () => body,
-    onWeight: ({ kind, layer, head, row, column }, weight) => onChanges(setWeight(changes, { kind, layer, head, row, column, weight })),
+    onWeight: ({ kind, layer, head, row, column }, weight) => onChanges((current) => setWeight(current, { kind, layer, head, row, column, weight })),
     onHead: (head) => map.open(current.kind, { layer: current.layer, head, cell: current.cell }),
     findChange: (where) => findWeight(changes, where),
     previous: previousCell,
@@ -51,7 +51,7 @@ export function createAttentionDisplay(data, { open, models, model, requested, c
   const effects = createHeadEffects(data, {
     body, changes,
     onOpen: (kind, layer, head) => map.open(kind, { layer, head }),
-    onSilence: (key, isSilent) => onChanges(silence(changes, [key], isSilent)),
+    onSilence: (key, isSilent) => onChanges((current) => silence(current, [key], isSilent)),
     onWords: words.showEffects,
     isMeasured, onMeasured,
   });
@@ -118,6 +118,7 @@ export function createAttentionDisplay(data, { open, models, model, requested, c
     },
     steps,
     cell: cell.remember,
+    released: cell.released,
     stepCount: data.steps?.length ?? 0,
     showStep: (step) => stepTo(step + firstRow),
   };
@@ -190,11 +191,11 @@ function createHeadTools(data, changes, display, { onChanges, onDisplay }) {
 
   silenceHead.addEventListener("click", () => {
     const key = headKey(current.kind, current.layer, current.head);
-    onChanges(silence(changes, [key], !changes.off.includes(key)));
+    onChanges((latest) => silence(latest, [key], !changes.off.includes(key)));
   });
   silenceLayer.addEventListener("click", () => {
     const heads = layerHeads(current);
-    onChanges(silence(changes, heads, !heads.every((key) => changes.off.includes(key))));
+    onChanges((latest) => silence(latest, heads, !heads.every((key) => changes.off.includes(key))));
   });
   return { root, update };
 }

@@ -24,6 +24,9 @@ export function createHeadCell({ connect, loadBody, onWeight, onHead, findChange
   let [vectors, vectorsOf] = [null, ""]; // the response, and the head that it is for
   let renderedOf = ""; // the head whose computation is displayed
   let [dimension, temperature] = [null, 1];
+  let preview = null; // the column and weight that were dragged and that no response has yet
+  let drag = null; // a promise while the pointer holds a slider
+  let loads = 0; // number of requests
   let redraw = () => {};
 
   const headOf = ({ kind, layer, head }) => `${kind}.${layer}.${head}`;
@@ -61,10 +64,12 @@ export function createHeadCell({ connect, loadBody, onWeight, onHead, findChange
   async function load() {
     if (!cell || cell.head === null) return;
     const wanted = headOf(cell);
+    const number = (loads += 1);
     content.classList.add("stale");
     const { kind, layer, head } = cell;
     const response = stored ? stored[wanted] : await request("/api/head", { ...loadBody(), head: { kind, layer, head } });
-    if (response === undefined) return;
+    await drag; // the controls are created again, and the pointer would lose its slider
+    if (response === undefined || number !== loads) return;
     content.classList.remove("stale");
     if (!response) return clear("");
     [vectors, vectorsOf] = [response, wanted];
@@ -94,6 +99,7 @@ export function createHeadCell({ connect, loadBody, onWeight, onHead, findChange
 
   function render() {
     const { row, column } = cell;
+    preview = null;
     const [q, k] = [vectors.q[row], vectors.k[column]];
     const products = q.map((value, i) => value * k[i]);
     dimension = dimension !== null && dimension < q.length ? dimension : indexOfLargest(products.map(Math.abs));
@@ -172,7 +178,7 @@ export function createHeadCell({ connect, loadBody, onWeight, onHead, findChange
 
   // The weights of the row, at the chosen temperature; with one of them replaced, if it was dragged or is being dragged
   // (`preview`). A row has one replaced weight at a time, and the others keep the proportions of the softmax.
-  function rowWeights(preview = null) {
+  function rowWeights() {
     const keys = vectors.allowed[cell.row].map((_, s) => s);
     const highest = Math.max(...keys.filter(isAllowed).map(scoreOf));
     const powers = keys.map((s) => (isAllowed(s) ? Math.exp((scoreOf(s) - highest) / temperature) : 0));
@@ -200,8 +206,8 @@ export function createHeadCell({ connect, loadBody, onWeight, onHead, findChange
     const knob = make("div", { class: "knob" }, make("span", {}, "Temperature"), output, slider);
     const scroll = addScrollFade(make("div", { class: "softmax-scroll", tabindex: 0, role: "region", "aria-label": "Softmax over the row" }, table));
     const root = step(3, "Softmax over the row", knob, scroll, formula, restore);
-    function update(preview = null) {
-      const { powers, total, weights: shown, change } = rowWeights(preview);
+    function update() {
+      const { powers, total, weights: shown, change } = rowWeights();
       output.textContent = temperature === 1 ? "1, as in the model" : formatNumber(temperature);
       slider.setAttribute("aria-valuetext", formatNumber(temperature));
       rows.forEach((row, s) => row.update(powers[s], shown[s], preview?.column === s));
@@ -210,20 +216,24 @@ export function createHeadCell({ connect, loadBody, onWeight, onHead, findChange
       formula.replaceChildren(`${name}: ${formatNumber(powers[column])} ÷ ${formatNumber(total)} = `, make("b", {}, percent(powers[column] / total)),
         ...(change ? [`. You set the weight of `, label(cell.map.keys[change.column]), ` to ${percent(change.weight)}; the others keep their proportions.`] : []));
       restore.hidden = !findChange(cell);
-      return shown;
     }
-    previewWeight = update;
     return { root, update };
   }
-
-  let previewWeight = () => [];
 
   function softmaxRow(token, s) {
     const [score, power, share] = [make("td", { class: "number" }), make("td", { class: "number" }), make("td", { class: "number" })];
     const slider = make("input", { type: "range", class: "weight-slider", min: 0, max: 100, step: 0.1, "aria-label": `Weight of ${visibleToken(token)} in percent`, ...(isAllowed(s) && onWeight ? {} : { disabled: "" }) });
     const row = make("tr", s === cell.column ? { class: "softmax-chosen" } : {}, make("th", { scope: "row" }, make("bdi", {}, visibleToken(token))), score, power, share, make("td", {}, slider));
-    slider.addEventListener("input", () => drawValues(previewWeight({ column: s, weight: slider.value / 100 })));
-    slider.addEventListener("change", () => onWeight({ ...cell, column: s }, slider.value / 100));
+    slider.addEventListener("input", () => {
+      preview = { column: s, weight: slider.value / 100 };
+      redraw();
+    });
+    slider.addEventListener("change", () => {
+      cancel(); // the response to an earlier change would set this one back
+      loads += 1;
+      onWeight({ ...cell, column: s }, slider.value / 100);
+    });
+    slider.addEventListener("pointerdown", hold);
     return {
       root: row,
       update(value, weight, isDragged) {
@@ -236,7 +246,13 @@ export function createHeadCell({ connect, loadBody, onWeight, onHead, findChange
     };
   }
 
-  let drawValues = () => {};
+  // Notes that the pointer holds a slider, until it was released and the slider has reported its change.
+  function hold() {
+    const released = new Promise((resolve) => {
+      for (const name of ["pointerup", "pointercancel"]) addEventListener(name, () => setTimeout(resolve), { once: true, capture: true });
+    });
+    drag = released.then(() => (drag = null));
+  }
 
   // 4. The values, weighted and added up.
   function valuesStep() {
@@ -249,7 +265,8 @@ export function createHeadCell({ connect, loadBody, onWeight, onHead, findChange
     const cells = rows.flatMap(({ s, strip, share, number }) => [make("bdi", {}, visibleToken(cell.map.keys[s])), share, make("div", { class: "strip-box" }, strip.canvas), number]);
     const root = step(4, "Weighted sum of the values",
       make("div", { class: "strips strips-values" }, ...cells, make("b", {}, "output"), make("span", {}, "="), make("div", { class: "strip-box" }, sum.strip.canvas), sum.number), rest);
-    function update(shown = rowWeights().weights) {
+    function update() {
+      const { weights: shown } = rowWeights();
       const at = Math.min(dimension, vectors.v[0].length - 1);
       const output = vectors.v[0].map((_, i) => vectors.v.reduce((total, value, s) => total + shown[s] * value[i], 0));
       for (const { s, strip, share, number } of rows) {
@@ -262,8 +279,7 @@ export function createHeadCell({ connect, loadBody, onWeight, onHead, findChange
       const others = vectors.v.length - rows.length;
       rest.textContent = `Numbers of dimension ${at}${others > 0 ? `; ${others} more keys, with small weights, are part of the sum` : ""}. The strips show weight × value; that of the output is scaled to its own largest number.`;
     }
-    drawValues = update;
-    return { root, update: () => update() };
+    return { root, update };
   }
 
   const observer = new ResizeObserver(() => requestAnimationFrame(() => redraw()));
@@ -274,6 +290,8 @@ export function createHeadCell({ connect, loadBody, onWeight, onHead, findChange
     show,
     // What is displayed, for a component that replaces this one.
     remember: () => vectors && renderedOf && { vectors, vectorsOf: renderedOf, dimension, temperature },
+    // Resolves when no slider is held any more; null if none is.
+    released: () => drag,
     // Forgets the vectors: the text or the changes are others.
     reset() {
       cancel();

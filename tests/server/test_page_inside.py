@@ -97,7 +97,7 @@ def test_a_cell_shows_its_computation_with_its_numbers(opened: Opened, petit: Mo
 
     def weights() -> torch.Tensor:
         texts = opened.page.locator(".softmax tbody td:nth-child(4)").all_text_contents()
-        return torch.tensor([float(text.removesuffix("%")) / 100 for text in texts])
+        return torch.tensor([float(text.removeprefix("< ").removesuffix("%")) / 100 for text in texts])
 
     torch.testing.assert_close(weights(), vectors.weights[3], atol=1e-5, rtol=0.006)
     temperature = opened.page.get_by_role("slider", name="Temperature of the softmax")
@@ -247,6 +247,121 @@ def test_the_preview_of_a_second_drag_is_what_the_model_computes(opened: Opened)
     opened.until(lambda: weights.nth(4).text_content() == "0%" and opened.page.locator(".stale").count() == 0)
     slider.evaluate("e => { e.value = 30; e.dispatchEvent(new Event('input')); }")
     assert weights.all_text_contents() == preview
+
+
+GATE = """path => {
+  const send = fetch;
+  const gate = new Promise(resolve => { window.openGate = resolve; });
+  window.waiting = 0;
+  window.fetch = async (...given) => {
+    if (given[0] === path) { window.waiting += 1; await gate; }
+    return send(...given);
+  };
+}"""
+"""Holds requests to a path back until `openGate()` is called."""
+
+
+def drag(opened: Opened, number: int, share: float) -> None:
+    """Press on a weight's slider and move the pointer there, without releasing it."""
+    slider = opened.page.locator(".weight-slider").nth(number)
+    slider.scroll_into_view_if_needed()
+    box = slider.bounding_box()
+    assert box
+    opened.page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + box["height"] / 2)
+    opened.page.mouse.down()
+    opened.page.mouse.move(box["x"] + share * box["width"], box["y"] + box["height"] / 2, steps=4)
+
+
+@pytest.mark.parametrize("path", ["/api/attend", "/api/head"])
+def test_a_response_does_not_take_a_slider_out_of_the_hand(opened: Opened, path: str) -> None:
+    opened.look(f"{OPEN}&row=3&column=4")
+    opened.until(lambda: opened.page.locator(".cell-step-4").count() == 1 and not opened.page.locator(".stale").count())
+    opened.page.evaluate(GATE, path)
+    drag(opened, 0, 0.9)
+    opened.page.mouse.up()
+    opened.until(lambda: opened.page.evaluate("waiting") == 1)
+    drag(opened, 5, 0.3)
+    dragged = opened.page.locator(".weight-slider").nth(5)
+    before = dragged.input_value()
+    assert 20 < float(before) < 40
+    held = dragged.element_handle()
+    opened.page.evaluate("openGate()")
+    opened.page.wait_for_timeout(700)  # the response has arrived
+    assert held
+    assert held.evaluate("e => e.isConnected")
+    assert dragged.input_value() == before
+    opened.page.mouse.up()
+    opened.until(lambda: state(opened).get("set") == f"cross.1.2.3.5.{round(10 * float(before))}")
+    opened.until(lambda: not opened.page.locator(".stale").count())
+    assert dragged.input_value() == before
+
+
+def test_keys_on_a_slider_count_while_a_response_is_pending(opened: Opened) -> None:
+    opened.look(f"{OPEN}&row=3&column=4")
+    opened.until(lambda: opened.page.locator(".cell-step-4").count() == 1 and not opened.page.locator(".stale").count())
+    slider = opened.page.locator(".weight-slider").nth(5)
+    slider.focus()
+    before = round(10 * float(slider.input_value()))
+    opened.page.evaluate(GATE, "/api/head")
+    opened.press("ArrowRight")
+    opened.until(lambda: opened.page.evaluate("waiting") == 1)  # the words are there, the vectors are not
+    opened.press("ArrowRight", "ArrowRight")
+    opened.page.evaluate("openGate()")
+    opened.until(lambda: not opened.page.locator(".stale").count())
+    assert state(opened)["set"] == f"cross.1.2.3.5.{before + 3}"
+    assert round(10 * float(slider.input_value())) == before + 3
+
+
+def test_changes_that_are_made_while_one_is_pending_are_all_kept(opened: Opened) -> None:
+    opened.look(OPEN)
+    opened.page.evaluate(GATE, "/api/attend")
+    click(opened, "Silence this head")
+    opened.page.locator("[aria-label^='Source words'] button").nth(2).click()
+    opened.page.evaluate("openGate()")
+    opened.until(lambda: opened.page.locator(".change-chip").count() == 2)
+    assert (state(opened)["off"], "hide" in state(opened)) == ("cross.1.2", True)
+
+
+def test_a_preview_stays_when_the_layout_changes(opened: Opened) -> None:
+    opened.look(f"{OPEN}&row=3&column=4")
+    opened.until(lambda: opened.page.locator(".cell-step-4").count() == 1 and not opened.page.locator(".stale").count())
+    slider = opened.page.locator(".weight-slider").first
+    slider.evaluate("e => { e.value = 60; e.dispatchEvent(new Event('input')); }")
+    opened.page.set_viewport_size({"width": 900, "height": 900})
+    opened.page.wait_for_timeout(300)
+    assert slider.input_value() == "60"
+    assert opened.page.locator(".softmax tbody td:nth-child(4)").first.text_content() == "60%"
+
+
+LABELS = """() => {
+  const frame = document.querySelector(".layers-box").getBoundingClientRect();
+  const shown = [...document.querySelectorAll(".layers-box text")].filter(e => getComputedStyle(e).display !== "none");
+  const boxes = shown.map(e => ({ text: e.textContent, box: e.getBoundingClientRect() }));
+  const meet = (a, b) => a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 2 && b.top < a.bottom - 2;
+  const outside = boxes.filter(({ box }) => box.left < frame.left || box.right > frame.right).map(({ text }) => text);
+  const pairs = boxes.flatMap((a, i) => boxes.slice(i + 1).filter(b => meet(a.box, b.box)).map(b => a.text + b.text));
+  return { count: boxes.length, problems: [...outside, ...pairs] };
+}"""
+
+
+@pytest.mark.parametrize("width", [1280, 360])
+def test_labels_of_maps_do_not_overlap(context: Any, address: str, width: int) -> None:
+    opened = Opened(context, address, width, 800, reduced_motion="reduce")
+    long = "Le petit chat noir dort sur la grande table et les enfants jouent dans le jardin avec une pomme rouge."
+    for source, least in ((SENTENCE, 12), (long, 18)):
+        opened.open(f"#/layers?{urlencode({'source': source, 'stack': 'encoder'})}", ".layers-box circle")
+        opened.page.wait_for_timeout(300)
+        labels = opened.page.evaluate(LABELS)
+        assert labels["problems"] == []
+        assert labels["count"] >= least
+    others = ["The cat sleeps.", "The cat slept.", "The cat sleeps!", "The cat sleeps .", "A" * 80, "The dog sleeps."]
+    options = {"model": "masked", "task": "embed", "text": "The cat sleeps,", "others": "\n".join(others)}
+    opened.open(f"#/read?{urlencode(options)}", ".sentence-map circle")
+    opened.page.wait_for_timeout(300)
+    labels = opened.page.evaluate(LABELS)
+    assert labels["problems"] == []
+    assert labels["count"] == 1 + len(others)
+    opened.close()
 
 
 def test_heads_are_ranked_by_their_effect(opened: Opened, petit: Model) -> None:
