@@ -26,6 +26,7 @@ COMMAND = re.compile(r"^ {4}((?:[A-Z_]+=\S+ )?regard (?:\\\n|.)*)$", re.M)
 LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)")
 
 
+SPLITS = ("test", "dev", "train")
 UsageError = next(each for each in typer.BadParameter.__mro__ if each.__name__ == "UsageError")
 """The error of click for a wrong command line. New versions of typer contain a copy of click."""
 
@@ -80,6 +81,45 @@ def test_the_guides_have_commands() -> None:
     assert len(commands(DOCS / "index.md")) == 10
     multiline = [line for line in commands(DOCS / "tutorials/own-text.md") if "train.lr=0.003" in line]
     assert len(multiline) == 1
+
+
+@pytest.mark.parametrize("lines", [100, 1_234, 12_000])
+@pytest.mark.parametrize(("page", "folder"), [("tutorials/own-text.md", "mine"), ("training.md", "corpus")])
+def test_the_split_works_for_small_and_large_corpora(page: str, folder: str, lines: int, tmp_path: Path) -> None:
+    text = (DOCS / page).read_text(encoding="utf-8")
+    block = re.search(rf"^ {{4}}mkdir {folder}\n(?: {{4}}.*\n)+? {{4}}done$", text, re.M)
+    assert block is not None
+    for language in ("fr", "en"):
+        content = "".join(f"{language} {number}\n" for number in range(lines))
+        (tmp_path / f"my.{language}").write_text(content, encoding="utf-8")
+    subprocess.run(["bash", "-ec", block[0]], cwd=tmp_path, check=True)
+    held_out = min(lines // 10, 1_000)
+    for language in ("fr", "en"):
+        parts = [(tmp_path / folder / f"{part}.{language}").read_text(encoding="utf-8") for part in SPLITS]
+        assert [part.count("\n") for part in parts] == [held_out, held_out, lines - 2 * held_out]
+        assert "".join(parts) == (tmp_path / f"my.{language}").read_text(encoding="utf-8")
+
+
+def created_paths(page: Path) -> set[str]:
+    """The runs and folders of text that the commands of a page write."""
+    written = {options["out"] for name, options in map(parse, commands(page)) if name in ("train", "petit")}
+    return {str(path) for path in written if path is not None}
+
+
+def test_no_two_guides_write_to_the_same_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who follows one after the other would be refused: runs and folders are not overwritten."""
+    monkeypatch.chdir(tmp_path)
+    Path("my_course").mkdir()  # these must exist
+    Path("class.csv").touch()
+    owners: dict[str, str] = {}
+    for page in [*PAGES, DOCS / "text.md", DOCS / "training.md"]:
+        for path in created_paths(page):
+            assert path not in owners, f"{page.stem} and {owners[path]} both write {path}"
+            owners[path] = page.stem
+    pages = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    runs = [run for path in NOTEBOOKS for run in re.findall(r'out="([^"]+)"', path.read_text(encoding="utf-8"))]
+    assert not owners.keys() & {*runs, *re.findall(r'out="([^"]+)"', pages)}
+    assert len(runs) == len(set(runs)) > 3
 
 
 def test_the_recipe_of_the_language_model_is_valid(tmp_path: Path) -> None:

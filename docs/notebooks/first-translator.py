@@ -42,7 +42,7 @@ STEPS = int(os.environ.get("NOTEBOOK_STEPS", "600"))  # a minute and a half of p
 
 # %%
 overrides = {"train.steps": STEPS, "train.validate_every": STEPS // 2}
-run = regard.train("petit-fr-en", out="runs/first", overrides=overrides)
+run = regard.train("petit-fr-en", out="runs/first-notebook", overrides=overrides)
 
 # %% [markdown]
 # The history has the losses and scores of the run as dictionaries.

@@ -36,7 +36,7 @@ STEPS = int(os.environ.get("NOTEBOOK_STEPS", "300"))  # a minute of processor ti
 
 # %%
 overrides = {"train.steps": STEPS, "train.validate_every": STEPS}
-run = regard.train("petit-lm", out="runs/lm", overrides=overrides)
+run = regard.train("petit-lm", out="runs/lm-notebook", overrides=overrides)
 model = run.model
 
 # %% [markdown]

@@ -95,7 +95,7 @@ class MyLanguageModel(nn.Module):
 
 
 overrides = {"train.steps": STEPS, "train.validate_every": STEPS}
-run = regard.train("petit-lm", out="runs/my-attention", overrides=overrides, network=MyLanguageModel)
+run = regard.train("petit-lm", out="runs/my-attention-notebook", overrides=overrides, network=MyLanguageModel)
 run.history[-1]["loss"]
 
 # %%

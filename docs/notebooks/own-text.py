@@ -46,7 +46,7 @@ places = {"ici": "here", "dans le jardin": "in the garden", "à Paris": "in Pari
 pairs = [(f"{s} {v} {p}.", f"{subjects[s]} {verbs[v]} {places[p]}.") for s in subjects for v in verbs for p in places]
 test, dev, train = pairs[::8], pairs[1::8], [pair for i, pair in enumerate(pairs) if i % 8 > 1]
 
-folder = Path("mine")
+folder = Path("patterns")
 folder.mkdir(exist_ok=True)
 for name, part in (("train", train), ("dev", dev), ("test", test)):
     for side, language in enumerate(("fr", "en")):
@@ -55,7 +55,7 @@ for name, part in (("train", train), ("dev", dev), ("test", test)):
 len(train), len(dev), len(test)
 
 # %% [markdown]
-# In a terminal, `regard data check mine` would now report bad lines and test sentences that are in the training text.
+# In a terminal, `regard data check patterns` would now report bad lines and test sentences that are in the training text.
 #
 # ## Train
 #
@@ -63,7 +63,7 @@ len(train), len(dev), len(test)
 
 # %%
 overrides = {
-    "data.folder": "mine",
+    "data.folder": "patterns",
     "data.languages": ["fr", "en"],
     "tokenizer.vocab_size": 384,
     "model.d_model": 64,
@@ -77,7 +77,7 @@ overrides = {
     "train.steps": STEPS,
     "train.validate_every": STEPS,
 }
-run = regard.train("small-corpus", out="runs/mine", overrides=overrides)
+run = regard.train("small-corpus", out="runs/patterns", overrides=overrides)
 
 # %% [markdown]
 # ## Score, once

@@ -285,8 +285,8 @@ def next_commands(out: Path, sentence: str) -> dict[str, list[str]]:
             f"regard attend {text} --model {run} --html attention.html",
         ],
         "See all scores": [
-            "regard data petit --out petit",
-            f"regard evaluate {run} petit/test.fr petit/test.en",
+            "regard data petit --out demo-text",
+            f"regard evaluate {run} demo-text/test.fr demo-text/test.en",
         ],
         "Train on your own text, mine/train.fr and mine/train.en, one sentence per line": [
             "regard data check mine/train.fr mine/train.en",
