@@ -40,7 +40,7 @@ def classify(
 
     Class and probability are separated by a tab. With --json, each line also has the probabilities of all classes.
 
-    From a file to a file, several processes work, and an interrupted command resumes when it is run again.
+    With an input file and an output file, several processes share the work; run an interrupted command again to resume.
 
     Example: regard classify "Les chats dorment." --model runs/petit-classify
 

@@ -48,7 +48,7 @@ def embed(
 
     Vectors are printed as numbers separated by spaces, as JSON (--json), or written to a file that numpy.load reads.
 
-    From a file to a file, several processes work, and an interrupted command resumes when it is run again.
+    With an input file and an output file, several processes share the work; run an interrupted command again to resume.
 
     Example: regard embed "A cat sleeps." "A cat is sleeping." --model minilm
 

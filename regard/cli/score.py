@@ -32,8 +32,8 @@ def score(
 ) -> None:
     """Score given translations: write each pair with its log-probability and its number of tokens.
 
-    The score of a target is the sum over its tokens, the end included; divided by their number, it can be compared
-    between sentences. Several processes work on a file; an interrupted command resumes when it is run again.
+    The score of a target is the sum over its tokens, including the end token. Divided by the number of tokens, it can
+    be compared between sentences. Several processes share the work; run an interrupted command again to resume.
 
     Example: regard score corpus.fr corpus.en --output scored.tsv
 

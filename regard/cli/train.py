@@ -49,11 +49,11 @@ def train(
     regard train RECIPE
 
     With --module there are two runs on the same data with the same seed: one with Regard's network, in the folder
-    OUT-reference, then one with your code. Their losses and samples are shown side by side. With your own attention the
-    saved model is an ordinary one; of a complete model, the weights are saved.
+    OUT-reference, then one with your code. Their losses and samples are shown side by side. If the file
+    defines an attention, the result is an ordinary model; if it defines a complete model, only its weights are saved.
 
-    With --watch, the page shows loss, scores and samples, and how the attention of each head emerges, for which 24
-    snapshots are kept unless train.snapshots says otherwise. Show a run again with regard serve OUT.
+    With --watch, the page shows loss, scores and samples, and how the attention of each head emerges. For the latter,
+    24 snapshots are kept, or as many as train.snapshots says. Show a run again with regard serve OUT.
 
     Example: regard train petit-fr-en --set train.steps=500 --out runs/first
 

@@ -90,12 +90,13 @@ def translate(
 ) -> None:
     """Translate texts, the lines of a file, or stdin. Each input line gives one output line, in order.
 
-    From a file (--input) to a file (--output), several processes translate, and the command can be interrupted at any
-    time: run again, it resumes. Lines that cannot be translated are reported at the end.
+    With --input and --output, several processes translate, and the command can be interrupted at any time: run it again
+    to resume. Lines that cannot be translated are reported at the end.
 
     Columns are separated by tabs: the line number (with --n-best), the score (with --scores), the translation.
 
-    Without --model, a bundled model is chosen by --from and --to; regard models lists them.
+    Without --model, --from and --to choose a bundled model; regard models lists them. A warning is printed if the text
+    is clearly in another language than the model translates from.
 
     Example: regard translate "Le chat dort."
 
