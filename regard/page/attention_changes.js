@@ -2,7 +2,7 @@
 // a translation must have. A set of changes is a plain object that never changes itself; the URL contains it.
 
 import { percent, visibleToken } from "./dom.js";
-import { createTokenNames } from "./token_names.js";
+import { withTokenNames } from "./token_names.js";
 
 export const NO_CHANGES = Object.freeze({ off: [], hide: [], set: [], from: [] });
 const KINDS = ["encoder", "decoder", "cross"];
@@ -52,9 +52,8 @@ export function changesFromRequest({ silenced, hidden, weights }, beginning) {
 
 // Each change in words, with what `onRemove` of the words needs to remove it. `data` is the response that has the changes.
 export function describeChanges(changes, data) {
-  const name = createTokenNames(data);
-  const keys = data.maps.find(({ kind }) => kind === "encoder" || kind === "cross")?.keys ?? data.maps[0].keys;
-  const text = (positions) => positions.map((position, n) => visibleToken(n ? name(keys[position]).replace(/^·/, "") : name(keys[position]))).join("");
+  const { keys } = withTokenNames(data, data.maps.find(({ kind }) => kind === "encoder" || kind === "cross") ?? data.maps[0]);
+  const text = (positions) => positions.map((position, n) => visibleToken(n ? keys[position].replace(/^·/, "") : keys[position])).join("");
   const isHidden = (positions) => positions.every((position) => changes.hide.includes(position));
   const count = changes.from.length;
   return [

@@ -5,14 +5,15 @@ import { make, moveFocus, percent, visibleToken } from "./dom.js";
 import { createBars } from "./probability_bars.js";
 import { createTintLegend, tint } from "./probability_tint.js";
 import { describeChanges, hasChanges, wordPositions } from "./attention_changes.js";
-import { createTokenNames } from "./token_names.js";
+import { createTokenNames, withTokenNames } from "./token_names.js";
 
 const HINT = "Select a source word to hide it from the model. Select an output word to see its alternatives.";
 
 // `onHide(positions, isHidden)`, `onBranch(ids)`, `onUndo()`, `onReset()` and `onRemove(changes)` change what is changed.
 export function createWords(data, { changes, usual, canUndo, canBranch, onHide, onBranch, onUndo, onReset, onRemove }) {
   const name = createTokenNames(data);
-  const sourceKeys = data.maps.find(({ kind }) => kind === "encoder" || kind === "cross")?.keys ?? data.maps[0].keys;
+  const sourceMap = data.maps.find(({ kind }) => kind === "encoder" || kind === "cross") ?? data.maps[0];
+  const sourceKeys = withTokenNames(data, sourceMap).keys;
   const sourceWords = wordPositions(sourceKeys, data.words?.source ?? data.words?.target);
   const effects = make("span", { class: "hint" });
   const steps = data.steps ?? [];

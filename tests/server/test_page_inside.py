@@ -16,6 +16,7 @@ from regard.decoding.head_patterns import PATTERN_RULES, map_patterns
 from regard.decoding.head_vectors import head_vectors
 from regard.decoding.interventions import AttentionChanges, HeadName, WeightChange, intervene
 from regard.decoding.text_model import Model
+from regard.models import bundled_folder
 from tests.support.browser import MISSING, chromium, serving
 from tests.support.opened_page import AXE, LOOK, SENTENCE, Opened
 from tests.support.serving import encoders, language_model
@@ -31,7 +32,8 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("models")
     language_model().save(folder / "writer")
     encoders()["masked"].save(folder / "masked")
-    with serving(["petit-fr-en", str(folder / "writer"), str(folder / "masked")]) as started:
+    story = f"story={bundled_folder('writer')}"
+    with serving(["petit-fr-en", str(folder / "writer"), str(folder / "masked"), story]) as started:
         yield started
 
 
@@ -362,6 +364,19 @@ def test_labels_of_maps_do_not_overlap(context: Any, address: str, width: int) -
     assert labels["problems"] == []
     assert labels["count"] == 1 + len(others)
     opened.close()
+
+
+def test_a_language_model_starts_with_its_start_and_ends_with_its_lens(opened: Opened) -> None:
+    text = "Once upon a time there was a cat."
+    opened.look(f"#/look?{urlencode({'model': 'story', 'source': text, 'hide': 0})}")
+    first = opened.page.locator("[aria-label^='Source words'] button").first
+    assert first.text_content() == opened.page.locator(".attention-keys button bdi").first.text_content() == "start"
+    assert "“start” hidden" in opened.text(".changes")
+    tops = [
+        opened.page.locator(selector).evaluate("e => e.offsetTop")
+        for selector in (".attention-large", ".attention-lens")
+    ]
+    assert tops == sorted(tops)
 
 
 def test_heads_are_ranked_by_their_effect(opened: Opened, petit: Model) -> None:
