@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from regard.errors import UNWRITABLE_ERRNOS, RegardError, WriteError, error_number, write_error
+from regard.errors import UNWRITABLE_ERRNOS, CallError, RegardError, WriteError, error_number, write_error
 
 
 @contextmanager
@@ -122,10 +122,8 @@ def check_new_folder(path: Path, force: bool = False) -> None:
     if path.exists() and not path.is_dir():
         raise RegardError(f"{path} already exists and is not a folder: choose another name")
     if not force and path.is_dir() and any(path.iterdir()):
-        raise RegardError(
-            f"{path} already exists and is not empty: choose another folder, or write into it with --force "
-            "(in Python, force=True)"
-        )
+        advice = f"{path} already exists and is not empty: choose another folder, or write into it with"
+        raise CallError(f"{advice} force=True", f"{advice} --force")
 
 
 @contextmanager

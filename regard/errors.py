@@ -31,13 +31,13 @@ class TextError(RegardError):
         """What is wrong with it: a sentence without its subject."""
 
 
-class TaskError(RegardError):
-    """A model was asked to do something that it cannot do. The message names the calls of Python that work instead."""
+class CallError(RegardError):
+    """An error whose remedy is a call or an argument in Python, and a command or an option on the command line."""
 
     def __init__(self, message: str, command_line_message: str) -> None:
         super().__init__(message)
         self.command_line_message = command_line_message
-        """The same with the commands that work instead."""
+        """The message with the command or option to use."""
 
 
 DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

@@ -32,7 +32,7 @@ from regard.cli import (
     verify,
 )
 from regard.cli.shared_options import command_help
-from regard.errors import RegardError, TaskError, describe_os_error
+from regard.errors import CallError, RegardError, describe_os_error
 from regard.formatting import visible_lines
 
 OBJECTS_PER_COLLECTION = 50_000
@@ -121,7 +121,7 @@ def main() -> None:
     spin_briefly(os.environ)
     try:
         app()
-    except TaskError as error:
+    except CallError as error:
         _fail(error, error.command_line_message)
     except RegardError as error:
         _fail(error, str(error))

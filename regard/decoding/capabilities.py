@@ -9,7 +9,7 @@ from typing import Literal
 from regard.config import SpecialIds
 from regard.decoding.fast_copy import is_fast_copy
 from regard.decoding.own_network import OwnNetwork, check_regards_own
-from regard.errors import TaskError
+from regard.errors import CallError
 from regard.model.transformer import Network
 
 TextTask = Literal["translate", "generate", "classify", "tag", "fill", "score pairs", "score texts", "attend", "embed"]
@@ -79,7 +79,7 @@ def require_task(task: TextTask, network: Network, special: SpecialIds, has_toke
         calls = f"this model supports {', '.join(CAPABILITIES[other].call for other in tasks)}"
         commands = f"commands for this model: {', '.join(CAPABILITIES[other].command for other in tasks)}"
     reason = f"requires {capability.needs}, but this is {described}"
-    raise TaskError(
+    raise CallError(
         f"{capability.call} {reason}; {calls}", f"this model cannot {capability.verb}: that {reason}; {commands}"
     )
 

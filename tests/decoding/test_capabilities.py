@@ -4,10 +4,12 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from regard.atomic_files import check_new_folder
 from regard.cli import app, main
 from regard.decoding.capabilities import CAPABILITIES
 from regard.decoding.text_model import Model
@@ -120,6 +122,18 @@ def test_errors_on_the_command_line_name_commands_and_not_calls(
     assert message.startswith("regard: this model cannot generate text: that requires a decoder")
     assert "regard translate, regard score, regard attend, regard embed" in message
     assert "(" not in message
+
+
+def test_a_folder_that_is_not_empty_names_the_option_or_the_argument(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine").touch()
+    with pytest.raises(ValueError, match=r"write into it with force=True$"):
+        check_new_folder(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["regard", "data", "petit", "--out", str(tmp_path)])
+    with pytest.raises(SystemExit):
+        main()
+    assert capsys.readouterr().err.endswith("write into it with --force\n")
 
 
 def test_the_commands_of_all_tasks_exist() -> None:
