@@ -34,7 +34,7 @@ export function createHeadEffects(data, { body, changes, isMeasured, onOpen, onS
   function show(heads) {
     const largest = Math.max(...heads.map(({ divergence }) => divergence), 1e-9);
     const columns = ["head", "pattern", "change", "probability", "then most likely", ""];
-    const header = make("tr", {}, ...columns.map((text) => (text ? make("th", { scope: "col" }, text) : make("td", {}))));
+    const header = make("tr", {}, ...columns.map((text) => (text ? make("th", { scope: "col", ...(text === "probability" && { class: "number" }) }, text) : make("td", {}))));
     const table = make("table", {}, make("thead", {}, header), make("tbody", {}, ...heads.map((effect) => row(effect, largest))));
     container.replaceChildren(addScrollFade(make("div", { class: "effects-scroll", tabindex: 0, role: "region", "aria-label": "All heads by effect" }, table)));
   }

@@ -610,11 +610,14 @@ def test_tints_mean_the_same_in_the_views_attention_and_write(opened: Opened) ->
         """The probability in percent, and the strength of the tint, of each element."""
         tinted = opened.page.locator(selector)
         titles = tinted.evaluate_all("all => all.map(e => e.title)")
-        pairs = zip(titles, tinted.evaluate_all(strengths), strict=True)
+        pairs = list(zip(titles, tinted.evaluate_all(strengths), strict=True))
+        for _, (doubt, colour) in pairs:
+            assert (colour in ("rgba(0, 0, 0, 0)", "")) == (not doubt), colour
         return [(float(match[1]), float(tint[0])) for title, tint in pairs if (match := probability.search(title))]
 
-    opened.look(OPEN)
+    opened.look(f"{OPEN}&hide=4")
     output_tints = tints("[aria-label^='Output words'] button")
+    assert min(output_tints)[0] < 80  # a word that is tinted visibly
     legend = opened.page.locator(".words .tint-legend span")
     samples = dict(zip(legend.all_text_contents(), legend.evaluate_all(strengths), strict=True))
     opened.open("#/write?model=writer&text=the+cat+sleeps", ".write-tokens button")
