@@ -42,19 +42,20 @@ model = run.model
 # %% [markdown]
 # ## Write
 #
-# Greedy decoding always gives the same text; with a temperature, tokens are sampled.
+# Temperature 0 is greedy decoding, which always gives the same text. Otherwise tokens are sampled; without
+# `temperature`, at that of the recipe, 0.8.
 
 # %%
-model.generate("Le chat", max_tokens=12)
+model.generate("Le chat", max_tokens=12, temperature=0)
 
 # %%
-[model.generate("Le chat", max_tokens=12, temperature=0.8, seed=seed) for seed in range(3)]
+[model.generate("Le chat", max_tokens=12, seed=seed) for seed in range(3)]
 
 # %% [markdown]
 # `stream` yields the text in pieces as it is generated.
 
 # %%
-for piece in model.stream("Les enfants", max_tokens=12, temperature=0.8, seed=1):
+for piece in model.stream("Les enfants", max_tokens=12, seed=1):
     print(piece, end="", flush=True)
 
 # %% [markdown]
