@@ -3,12 +3,13 @@
 import ast
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import matplotlib.pyplot as plt
 import pytest
 
-from scripts.site_links import rewrite_links
+from scripts.site_links import link_to_html, on_page_content, rewrite_links
 
 ROOT = Path(__file__).parent.parent
 ANNOTATED = ROOT / "docs/annotated/attention-is-all-you-need.py"
@@ -32,6 +33,14 @@ def test_links_to_files_outside_of_the_site_become_text(link: str, on_the_site: 
 
 def test_links_are_relative_to_the_page() -> None:
     assert rewrite_links("[a](../paper.md)", "annotated/page.md", {"paper.md"}) == "[a](../paper.md)"
+
+
+def test_links_of_notebooks_lead_to_pages_of_the_site() -> None:
+    assert link_to_html('<a href="../paper.md">') == '<a href="../paper.html">'
+    assert link_to_html('<a href="../paper.md#masks">') == '<a href="../paper.html#masks">'
+    assert link_to_html('<a href="https://example.org/a.md">') == '<a href="https://example.org/a.md">'
+    notebook = SimpleNamespace(file=SimpleNamespace(src_uri="annotated/a.py"))
+    assert on_page_content('<a href="../a.md">', notebook) == '<a href="../a.html">'
 
 
 def test_every_page_is_in_the_navigation() -> None:
