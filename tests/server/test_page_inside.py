@@ -267,6 +267,7 @@ def drag(opened: Opened, number: int, share: float) -> None:
     """Press on a weight's slider and move the pointer there, without releasing it."""
     slider = opened.page.locator(".weight-slider").nth(number)
     slider.scroll_into_view_if_needed()
+    opened.page.wait_for_timeout(200)  # until nothing moves any more
     box = slider.bounding_box()
     assert box
     opened.page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + box["height"] / 2)
@@ -350,9 +351,11 @@ LABELS = """() => {
 def test_labels_of_maps_do_not_overlap(context: Any, address: str, width: int) -> None:
     opened = Opened(context, address, width, 800, reduced_motion="reduce")
     long = "Le petit chat noir dort sur la grande table et les enfants jouent dans le jardin avec une pomme rouge."
+    dots = opened.page.locator(".layers-box circle")
     for source, least in ((SENTENCE, 12), (long, 18)):
         opened.open(f"#/layers?{urlencode({'source': source, 'stack': 'encoder'})}", ".layers-box circle")
-        opened.page.wait_for_timeout(300)
+        opened.until(lambda least=least: dots.count() >= least and not opened.page.locator(".stale").count())  # type: ignore[misc]
+        opened.page.wait_for_timeout(100)
         labels = opened.page.evaluate(LABELS)
         assert labels["problems"] == []
         assert labels["count"] >= least
