@@ -55,7 +55,8 @@ for name, part in (("train", train), ("dev", dev), ("test", test)):
 len(train), len(dev), len(test)
 
 # %% [markdown]
-# In a terminal, `regard data check patterns` would now report bad lines and test sentences that are in the training text.
+# In a terminal, `regard data check patterns` would now report bad lines, and test sentences that are in the training
+# text.
 #
 # ## Train
 #
