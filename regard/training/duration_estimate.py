@@ -37,6 +37,7 @@ class DurationEstimate:
         return (
             f"{DURATION_NOTE} {duration(pace)} per step on the CPU, the remaining {self.steps - step:,} steps will "
             f"take {duration(left)}, plus validations. To shorten the run, stop it with Ctrl-C and start one in "
-            "another folder (--out) with fewer steps (--set train.steps=N), smaller batches (--set train.batch_tokens=N) "
-            "or a smaller model (--set model.d_model=128 --set model.layers=2 --set model.d_ff=512), or use a GPU"
+            "another folder (--out) with fewer steps (--set train.steps=N), smaller batches "
+            "(--set train.batch_tokens=N) or a smaller model (--set model.d_model=128 --set model.layers=2 "
+            "--set model.d_ff=512), or use a GPU"
         )
