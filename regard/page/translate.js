@@ -16,6 +16,7 @@ export function translateView({ models, saveState }) {
   const [sourceLabel, targetHeading] = [make("label", { for: "source" }), make("h2", {})];
   const swap = make("button", { type: "button" }, "⇄ Swap languages");
   const result = make("p", { class: "result", dir: "auto", "aria-live": "polite" });
+  const warning = make("p", { class: "notice language-warning", role: "status" });
   const copy = make("button", { type: "button" }, "Copy");
   const attentionLink = make("a", { class: "button" }, "Show its attention");
   const bestScore = make("span", { class: "hint" });
@@ -30,7 +31,7 @@ export function translateView({ models, saveState }) {
     make("div", { class: "pair" },
       make("section", { class: "card", "aria-label": "Source" }, sourceLabel, field, exampleList),
       make("section", { class: "card", "aria-label": "Translation" },
-        make("div", { class: "target-language" }, targetHeading, swap), notice, result, tools)),
+        make("div", { class: "target-language" }, targetHeading, swap), notice, result, warning, tools)),
     alternatives);
   let timer = null;
 
@@ -81,16 +82,17 @@ export function translateView({ models, saveState }) {
     }
     markStale(true);
     const response = await request("/api/translate", { model: model.selected().name, text: field.value });
-    if (response !== undefined) show(response?.translations ?? []); // an error removes the previous translation
+    if (response !== undefined) show(response?.translations ?? [], response?.warning); // an error removes the previous translation
   }
 
   // Dims the translation while it does not belong to the current text.
   function markStale(stale) {
-    for (const element of [result, tools, alternatives]) element.classList.toggle("stale", stale);
+    for (const element of [result, warning, tools, alternatives]) element.classList.toggle("stale", stale);
   }
 
-  function show(translations) {
+  function show(translations, languageWarning = "") {
     markStale(false);
+    warning.textContent = languageWarning && `Warning: ${languageWarning}.`;
     const [best, ...rest] = translations;
     result.textContent = best?.text ?? "";
     tools.hidden = !best;

@@ -114,6 +114,18 @@ def test_swapping_the_languages_translates_back_with_the_model_for_them(opened: 
     opened.until(lambda: model.input_value() == "reverse" and opened.text(".result") == translation)
 
 
+def test_text_in_another_language_is_noted(opened: Opened) -> None:
+    warning = opened.page.locator(".language-warning")
+    opened.open("#/translate?model=fr-en&source=Where+are+you+from%3F", ".language-warning:not(:empty)")
+    assert warning.text_content() == (
+        "Warning: the text looks like English, but this model translates from French, so the translation may be nonsense."
+    )
+    opened.page.locator("#source").fill("D'où viens-tu ?")
+    opened.until(lambda: "stale" not in str(warning.get_attribute("class")))
+    assert not warning.is_visible()
+    assert opened.text(".result")
+
+
 def test_languages_are_not_swapped_without_a_model_for_it(opened: Opened, address: str) -> None:
     served = opened.context.request.get(f"{address}api/models").json()
     opened.stub("/api/models", [model for model in served if model["name"] != "reverse"])
