@@ -45,7 +45,7 @@ def load_library(portable: bool = False) -> ctypes.CDLL:
     if it fails.
     """
     compiler = find_compiler()
-    options = (*OPTIONS, "-DREGARD_PORTABLE") if portable else (*OPTIONS, "-march=native")
+    options = OPTIONS if portable else (*OPTIONS, "-march=native")
     path = cache_folder() / f"engine-{_digest(compiler, options)}.so"
     if not path.exists():
         _compile(compiler, options, path)
@@ -84,7 +84,7 @@ def cache_folder() -> Path:
 
 def _digest(compiler: list[str], options: tuple[str, ...]) -> str:
     sha = hashlib.sha256()
-    for part in (platform.machine(), _processor_features(), _version(compiler), *options):
+    for part in (platform.machine(), _processor_features(), _version(compiler), *compiler, *options):
         sha.update(part.encode() + b"\0")
     for source in sorted(SOURCES.iterdir()):
         sha.update(source.read_bytes())

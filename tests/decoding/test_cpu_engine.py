@@ -2,8 +2,9 @@
 
 import ctypes
 import os
+import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import chain
@@ -40,6 +41,7 @@ WAYS = {
     "long beam": Decoding(beam=3, n_best=2, length_penalty=1.4, min_tokens=5),
     "all hypotheses": Decoding(beam=7, n_best=7, length_penalty=0.0, max_tokens=4),
 }
+DTYPES = (torch.float32, torch.bfloat16, torch.int8)
 COVERED = [kind for kind in KINDS if why_not_compiled(small(**{"max_length": 64} | KINDS[kind])) is None]
 
 
@@ -135,7 +137,7 @@ def test_lower_precision_is_close(precision: Precision, most: float) -> None:
 
 
 @pytest.mark.long  # compiles the sources a second time
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8])
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_the_portable_sources_compute_the_same(dtype: torch.dtype) -> None:
     network = network_of("pre-norm, grouped, no bias")
     copy = compiled(network)
@@ -144,6 +146,66 @@ def test_the_portable_sources_compute_the_same(dtype: torch.dtype) -> None:
         copy.search_engine = CpuEngine(network, dtype, portable)
         results.append(search(copy, "paper", WAYS["beam"]))
     assert_same(results[0], results[1], tolerance=2e-3 if dtype == torch.bfloat16 else 1e-4)
+
+
+PROCESSORS = {
+    "AVX2": ("-mno-avx512f", "-mno-avxvnni"),
+    "AVX2 with VNNI": ("-mno-avx512f",),
+    "AVX512 without VNNI": ("-mno-avx512vnni", "-mno-avxvnni", "-mno-avx512bf16"),
+    "AVX512 without operations on bytes": ("-mno-avx512bw",),
+}
+"""Options for the compiler that leave out what other processors do not have."""
+
+
+@pytest.fixture
+def chosen_compiler(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """A function that chooses the compiler and its options."""
+
+    def choose(name: str, *options: str) -> None:
+        monkeypatch.setenv("CXX", " ".join([name, *options]))
+        load_library.cache_clear()
+
+    yield choose
+    load_library.cache_clear()
+
+
+@pytest.mark.parametrize(
+    "processor", [pytest.param(name, marks=[] if name == "AVX2" else pytest.mark.long) for name in PROCESSORS]
+)
+def test_other_processors_compute_the_same(processor: str, chosen_compiler: Callable[..., None]) -> None:
+    if "avx512_vnni" not in cpp_library._processor_features():
+        pytest.skip("this processor may lack instructions that the others have")
+    network = network_of("pre-norm, grouped, no bias")
+    copy = compiled(network)
+    expected = [search(copy_with(copy, network, dtype), "paper", WAYS["beam"]) for dtype in DTYPES]
+    chosen_compiler("g++", *PROCESSORS[processor])
+    for dtype, theirs in zip(DTYPES, expected, strict=True):
+        ours = search(copy_with(copy, network, dtype), "paper", WAYS["beam"])
+        assert_same(ours, theirs, tolerance=2e-3 if dtype == torch.bfloat16 else 1e-4)
+
+
+def copy_with(copy: Any, network: Any, dtype: torch.dtype) -> Any:
+    """The copy with a new engine for numbers of this type."""
+    copy.search_engine = CpuEngine(network, dtype)
+    return copy
+
+
+@pytest.mark.long  # compiles the sources again
+@pytest.mark.skipif(shutil.which("clang++") is None, reason="not here: clang++")
+def test_clang_compiles_the_same_searches(chosen_compiler: Callable[..., None]) -> None:
+    network = network_of("paper")
+    copy = compiled(network)
+    expected = search(copy, "paper", WAYS["beam"])
+    chosen_compiler("clang++")
+    assert_same(search(copy_with(copy, network, torch.float32), "paper", WAYS["beam"]), expected)
+
+
+def test_each_set_of_compiler_options_has_its_own_library(chosen_compiler: Callable[..., None]) -> None:
+    digests = set()
+    for options in ((), *PROCESSORS.values()):
+        chosen_compiler("g++", *options)
+        digests.add(cpp_library._digest(find_compiler(), cpp_library.OPTIONS))
+    assert len(digests) == 1 + len(PROCESSORS)
 
 
 def test_long_inputs_need_more_positions() -> None:

@@ -116,7 +116,7 @@ void attend(const float* query, int key_width, int value_width, int visible, flo
         for (int s = 0; s < visible; ++s)
             for (int v = 0; v < WIDTH / LANES; ++v) {
                 FloatVector part;
-                std::memcpy(&part, value(s) + v * LANES, 64);
+                std::memcpy(&part, value(s) + v * LANES, VECTOR_BYTES);
                 total[v] += part * scores[s];
             }
         for (int v = 0; v < WIDTH / LANES; ++v) total[v] /= sum;
@@ -217,8 +217,8 @@ struct Engine {
             if (scores.size() < static_cast<size_t>(visible)) scores.resize(visible);
             for (int head = 0; head < shape.heads; ++head) {
                 int group = head / (shape.heads / shape.groups);
-                auto head_key = [&, k = group * shape.key_width](int s) { return key(s) + k; };
-                auto head_value = [&, v = group * shape.value_width](int s) { return value(s) + v; };
+                auto head_key = [&key = key, k = group * shape.key_width](int s) { return key(s) + k; };
+                auto head_value = [&value = value, v = group * shape.value_width](int s) { return value(s) + v; };
                 const float* query = queries + row * query_stride + head * shape.key_width;
                 float* target = out + (static_cast<int64_t>(row) * shape.heads + head) * shape.value_width;
                 auto* call = shape.key_width == 64 && shape.value_width == 64

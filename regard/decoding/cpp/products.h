@@ -2,10 +2,11 @@
 //
 // Weights are packed once, in panels of 64 outputs: for each group of inputs (1 float32, 2 bfloat16 or 4 int8 numbers,
 // 32 bits), the 64 outputs' weights follow each other. A product reads them in the order of memory, and multiplies them
-// with one group of inputs that is repeated in all 16 lanes of a vector.
+// with one group of inputs that is repeated in all lanes of a vector.
 //
-// In int8, each output has a scale, and so has each row of inputs. Weights are stored plus 128, because the instruction
-// multiplies unsigned by signed bytes; 128 times the sum of the row is subtracted again.
+// In int8, each output has a scale, and so has each row of inputs. Where an instruction multiplies unsigned by signed bytes
+// (VNNI), weights are stored plus 128, and 128 times the sum of the row is subtracted again. All versions of the int8
+// product are exact, so that processors of different kinds give the same sums.
 #pragma once
 
 #include <algorithm>
@@ -15,26 +16,39 @@
 #include <limits>
 #include <vector>
 
-#if defined(__AVX512F__)
+#if defined(__AVX2__)
 #include <immintrin.h>
+#elif defined(__ARM_NEON)
+#include <arm_neon.h>
 #endif
 
 #include "threads.h"
 
 namespace regard {
 
-constexpr int PANEL = 64;  // outputs that are computed together
-constexpr int LANES = 16;  // numbers of 32 bits in a vector
+// Bytes of a vector, and the number of vectors for sums: the processor's other registers hold weights and inputs.
+#if defined(__AVX512F__)
+constexpr int VECTOR_BYTES = 64, MAX_SUMS = 24;  // of 32 registers
+#elif defined(__AVX2__)
+constexpr int VECTOR_BYTES = 32, MAX_SUMS = 12;  // of 16
+#elif defined(__aarch64__)
+constexpr int VECTOR_BYTES = 16, MAX_SUMS = 24;  // of 32
+#else
+constexpr int VECTOR_BYTES = 16, MAX_SUMS = 8;  // of 16
+#endif
+constexpr int PANEL = 64;  // outputs whose weights are stored together
+constexpr int LANES = VECTOR_BYTES / 4;  // numbers of 32 bits in a vector
 constexpr int VECTORS = PANEL / LANES;
-constexpr int MAX_TILE_ROWS = 6;  // 6 × 4 sums, 4 vectors of weights and one of inputs fit in 32 registers
+constexpr int MAX_TILE_ROWS = 6;
 
 enum class Type : int32_t { float32 = 0, bfloat16 = 1, int8 = 2 };
 enum class Activation : int32_t { none = 0, relu = 1, gelu = 2, gelu_tanh = 3, silu = 4 };
 
 constexpr float MINUS_INFINITY = -std::numeric_limits<float>::infinity();
 
-typedef float FloatVector __attribute__((vector_size(64)));
-typedef int32_t IntVector __attribute__((vector_size(64)));
+typedef float FloatVector __attribute__((vector_size(VECTOR_BYTES)));
+typedef int32_t IntVector __attribute__((vector_size(VECTOR_BYTES)));
+typedef uint32_t BitVector __attribute__((vector_size(VECTOR_BYTES)));
 
 inline int round_up(int n, int multiple) { return (n + multiple - 1) / multiple * multiple; }
 
@@ -51,7 +65,7 @@ inline float from_bfloat16(uint16_t half) {
     return value;
 }
 
-// Each type says how many inputs a group has and how a group is multiplied and added to the sums of 16 outputs.
+// Each type says how many inputs a group has and how a group is multiplied and added to the sums of a vector of outputs.
 
 struct Float32 {
     using Weight = float;
@@ -61,7 +75,7 @@ struct Float32 {
         float input;
         std::memcpy(&input, inputs, 4);
         FloatVector w;
-        std::memcpy(&w, weights, 64);
+        std::memcpy(&w, weights, VECTOR_BYTES);
         return sums + w * input;
     }
     static Sums start(int32_t) { return Sums{}; }
@@ -73,17 +87,18 @@ struct Bfloat16 {
     using Sums = FloatVector;
     static constexpr int GROUP = 2;
     static Sums add(Sums sums, const void* weights, const void* inputs) {
-#if defined(__AVX512BF16__) && !defined(REGARD_PORTABLE)
+#if defined(__AVX512BF16__)
         int32_t pair;
         std::memcpy(&pair, inputs, 4);
         return (Sums)_mm512_dpbf16_ps((__m512)sums, (__m512bh)_mm512_loadu_si512(weights),
                                       (__m512bh)_mm512_set1_epi32(pair));
 #else
-        const uint16_t* w = static_cast<const uint16_t*>(weights);
-        const uint16_t* x = static_cast<const uint16_t*>(inputs);
-        for (int i = 0; i < LANES; ++i)
-            for (int j = 0; j < 2; ++j) sums[i] += from_bfloat16(w[2 * i + j]) * from_bfloat16(x[j]);
-        return sums;
+        uint16_t x[2];
+        std::memcpy(x, inputs, 4);
+        BitVector pairs;
+        std::memcpy(&pairs, weights, VECTOR_BYTES);
+        FloatVector first = (FloatVector)(pairs << 16), second = (FloatVector)(pairs & 0xffff0000u);
+        return sums + first * from_bfloat16(x[0]) + second * from_bfloat16(x[1]);
 #endif
     }
     static Sums start(int32_t) { return Sums{}; }
@@ -94,22 +109,43 @@ struct Int8 {
     using Weight = uint8_t;
     using Sums = IntVector;
     static constexpr int GROUP = 4;
+#if defined(__AVX512VNNI__) || (defined(__AVXVNNI__) && !defined(__AVX512F__))
+    static constexpr int WEIGHT_OFFSET = 128;
+#else
+    static constexpr int WEIGHT_OFFSET = 0;
+#endif
     static Sums add(Sums sums, const void* weights, const void* inputs) {
-#if defined(__AVX512VNNI__) && !defined(REGARD_PORTABLE)
         int32_t four;
         std::memcpy(&four, inputs, 4);
+#if defined(__AVX512VNNI__)
         return (Sums)_mm512_dpbusd_epi32((__m512i)sums, _mm512_loadu_si512(weights), _mm512_set1_epi32(four));
+#elif defined(__AVX512BW__)
+        // Sums of two products of bytes fit in 16 bits, because neither factor is ever -128.
+        __m512i w = _mm512_loadu_si512(weights), x = _mm512_set1_epi32(four);
+        __m512i signed_w = _mm512_mask_sub_epi8(w, _mm512_movepi8_mask(x), _mm512_setzero_si512(), w);
+        __m512i pairs = _mm512_maddubs_epi16(_mm512_abs_epi8(x), signed_w);
+        return sums + (Sums)_mm512_madd_epi16(pairs, _mm512_set1_epi16(1));
+#elif defined(__AVXVNNI__)
+        return (Sums)_mm256_dpbusd_avx_epi32((__m256i)sums, _mm256_loadu_si256(static_cast<const __m256i*>(weights)),
+                                             _mm256_set1_epi32(four));
+#elif defined(__AVX2__) && !defined(__AVX512F__)
+        __m256i w = _mm256_loadu_si256(static_cast<const __m256i*>(weights)), x = _mm256_set1_epi32(four);
+        __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(x), _mm256_sign_epi8(w, x));  // as above
+        return sums + (Sums)_mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+#elif defined(__ARM_FEATURE_DOTPROD)
+        return (Sums)vdotq_s32((int32x4_t)sums, vld1q_s8(static_cast<const int8_t*>(weights)),
+                               vreinterpretq_s8_s32(vdupq_n_s32(four)));
 #else
-        const uint8_t* w = static_cast<const uint8_t*>(weights);
-        const int8_t* x = static_cast<const int8_t*>(inputs);
-        for (int i = 0; i < LANES; ++i)
-            for (int j = 0; j < 4; ++j) sums[i] += w[4 * i + j] * x[j];
+        BitVector w;
+        std::memcpy(&w, weights, VECTOR_BYTES);
+        for (int shift = 24; shift >= 0; shift -= 8)  // the bytes of each number, from the lowest
+            sums += ((IntVector)(w << shift) >> 24) * static_cast<int8_t>(four >> (24 - shift));
         return sums;
 #endif
     }
     static Sums start(int32_t offset) { return Sums{} + offset; }
     static Weight convert(float weight, float scale) {
-        return static_cast<uint8_t>(std::lrint(std::clamp(weight / scale, -127.0f, 127.0f)) + 128);
+        return static_cast<uint8_t>(std::lrint(std::clamp(weight / scale, -127.0f, 127.0f)) + WEIGHT_OFFSET);
     }
 };
 
@@ -207,7 +243,7 @@ inline void activate_all(float* row, int count, Activation activation) {
 struct Inputs {
     std::vector<uint8_t> bytes;
     std::vector<float> scales;
-    std::vector<int32_t> offsets;  // -128 times the sum of a row, in int8
+    std::vector<int32_t> offsets;  // what the offset of the weights adds to the products of a row, negated, in int8
     const uint8_t* data = nullptr;
     int64_t row_bytes = 0;
 
@@ -247,32 +283,42 @@ struct Inputs {
             for (int i = width; i < row_bytes; ++i) out[i] = 0;
             // A row with a number that is not finite has none in its results either.
             scales[row] = largest / 127.0f + not_finite;
-            offsets[row] = -128 * sum;
+            offsets[row] = -Int8::WEIGHT_OFFSET * sum;
         }
     }
 };
 
+// Number of vectors of outputs that are computed at a time, such that the sums of all rows stay in registers.
+constexpr int vectors_together(int rows) {
+    int count = VECTORS;
+    while (count > 1 && count * rows > MAX_SUMS) count /= 2;
+    return count;
+}
+
 // 64 outputs of a few rows, before scales and bias.
 template <class P, int ROWS>
 void multiply_tile(const uint8_t* weights, const Inputs& x, int row, int groups, float* out) {
+    constexpr int TOGETHER = vectors_together(ROWS);
     const uint8_t* inputs = x.data + row * x.row_bytes;
     const int64_t row_bytes = x.row_bytes;
-    typename P::Sums sums[ROWS][VECTORS];
-    for (int r = 0; r < ROWS; ++r)
-        for (int v = 0; v < VECTORS; ++v) sums[r][v] = P::start(P::GROUP == 4 ? x.offsets[row + r] : 0);
-    for (int g = 0; g < groups; ++g) {
-        const uint8_t* w = weights + static_cast<int64_t>(g) * PANEL * 4;
-#pragma GCC unroll 8
+    for (int first = 0; first < VECTORS; first += TOGETHER) {
+        typename P::Sums sums[ROWS][TOGETHER];
         for (int r = 0; r < ROWS; ++r)
-#pragma GCC unroll 4
-            for (int v = 0; v < VECTORS; ++v)
-                sums[r][v] = P::add(sums[r][v], w + v * 64, inputs + r * row_bytes + g * 4);
-    }
-    for (int r = 0; r < ROWS; ++r)
-        for (int v = 0; v < VECTORS; ++v) {
-            FloatVector result = __builtin_convertvector(sums[r][v], FloatVector);
-            std::memcpy(out + r * PANEL + v * LANES, &result, 64);
+            for (int v = 0; v < TOGETHER; ++v) sums[r][v] = P::start(P::GROUP == 4 ? x.offsets[row + r] : 0);
+        for (int g = 0; g < groups; ++g) {
+            const uint8_t* w = weights + static_cast<int64_t>(g) * PANEL * 4 + first * VECTOR_BYTES;
+#pragma GCC unroll 8
+            for (int r = 0; r < ROWS; ++r)
+#pragma GCC unroll 16
+                for (int v = 0; v < TOGETHER; ++v)
+                    sums[r][v] = P::add(sums[r][v], w + v * VECTOR_BYTES, inputs + r * row_bytes + g * 4);
         }
+        for (int r = 0; r < ROWS; ++r)
+            for (int v = 0; v < TOGETHER; ++v) {
+                FloatVector result = __builtin_convertvector(sums[r][v], FloatVector);
+                std::memcpy(out + r * PANEL + (first + v) * LANES, &result, VECTOR_BYTES);
+            }
+    }
 }
 
 template <class P>
