@@ -35,9 +35,12 @@ class CallError(RegardError):
     """An error whose remedy is a call or an argument in Python, and a command or an option on the command line."""
 
     def __init__(self, message: str, command_line_message: str) -> None:
-        super().__init__(message)
+        super().__init__(message, command_line_message)  # both, so that it can be sent to another process
         self.command_line_message = command_line_message
         """The message with the command or option to use."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

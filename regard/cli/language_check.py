@@ -32,29 +32,31 @@ def watch_language(lines: Iterable[str], source_language: str | None, single: bo
 
 def warn_of_language(texts: list[str], source_language: str | None, bundled: bool) -> bool:
     """Print a warning if the texts are clearly in another language, and return whether it was printed."""
-    from regard.decoding.language_guess import language_warning, other_language
+    from regard.decoding.language_guess import describe_other_language, other_language
 
-    warning = language_warning(texts, source_language)
-    if warning is None:
+    language = other_language(texts, source_language)
+    if language is None or source_language is None:
         return False
-    remedy = f"; {_remedy(other_language(texts, source_language))}" if bundled else ""
-    typer.echo(f"regard: warning: {warning}{remedy}", err=True)
+    remedy = f"; {_remedy(language)}" if bundled else ""
+    typer.echo(f"regard: warning: {describe_other_language(language, source_language)}{remedy}", err=True)
     return True
 
 
-def warn_of_rows(model: str, bundled: bool, texts: list[str]) -> None:
-    """Warn if the first rows of a job are in another language. The model itself is loaded by the workers, later."""
+def warn_of_rows(model: str, source_language: str | None, bundled: bool, texts: list[str]) -> None:
+    """Warn if the first rows of a job are in another language. The model itself is loaded by the workers, later.
+
+    `source_language` is that of --from; without it, the language is that of the model's metadata.
+    """
+    from regard.decoding.language_guess import first_language
     from regard.interop.load import find_model
     from regard.untrusted_files import read_json
 
     config = find_model(model) / "config.json"
     about = read_json(config).get("about") if config.is_file() else None
-    languages = about.get("languages") if isinstance(about, dict) else None
-    if isinstance(languages, list) and languages and isinstance(languages[0], str):
-        warn_of_language(texts, languages[0], bundled)
+    warn_of_language(texts, source_language or first_language(about if isinstance(about, dict) else {}), bundled)
 
 
-def _remedy(language: str | None) -> str:
+def _remedy(language: str) -> str:
     """How to choose a bundled model for another source language, if there is one."""
     try:
         pair = bundled_languages(bundled_translator(source=language))

@@ -141,7 +141,9 @@ def translate(
         if verbose:
             chosen = "C++ if this machine has a compiler" if decoder == "auto" else decoder
             typer.echo(f"regard: a job that decodes with {chosen}", err=True)
-        run_text_job(task, files, output, device, job_options, look_at=partial(warn_of_rows, name, not model))
+        run_text_job(
+            task, files, output, device, job_options, look_at=partial(warn_of_rows, name, source_language, not model)
+        )
         return
     interactive = not text and source is None and sys.stdin.isatty()
     few = interactive or len(text or ()) in range(1, FEW_TEXTS + 1)

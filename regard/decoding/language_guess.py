@@ -6,26 +6,35 @@ addresses, single words and mixed text are not judged.
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-LANGUAGE_NAMES = {"de": "German", "en": "English", "fr": "French"}
+LANGUAGE_NAMES = {
+    "de": "German",
+    "en": "English",
+    "es": "Spanish",
+    "fr": "French",
+    "it": "Italian",
+    "nl": "Dutch",
+    "pt": "Portuguese",
+}
 """The languages that can be recognised, by their codes."""
 FUNCTION_WORDS: dict[str, frozenset[str]] = {
     "de": _words(
-        "aber alle als am auch auf aus bei bist da das dass dein deine dem den der dich die dir doch ein eine einem "
-        "einen einer eines er euch euer für gegen haben habe hast hat ich ihm ihn ihnen ihr ihre im immer ist jetzt "
-        "kann kannst kein keine können mein meine mich mir mit nach nein nicht nichts noch nur oder ohne schon sehr "
-        "seid sein seine sich sie sind und uns unser unter vom von vor wann war warum wenn werden wie wir wird wo "
-        "wurde zum zur zwischen über"
+        "aber alle als am auch auf aus bei bin bist da dann das dass dein deine dem den der dich die dir doch dort "
+        "ein eine einem einen einer eines er es euch euer für gegen geht gibt gut habe haben hast hat hier ich ihm "
+        "ihn ihnen ihr ihre im immer ist jetzt kann kannst kein keine können mehr mein meine mich mir mit muss "
+        "nach nein nicht nichts noch nur oder ohne schon sehr seid sein seine sich sie sind und uns unser unter "
+        "viel vom von vor wann war warum weil wenn werden wie wir wird wo wollen wurde zum zur zwischen über"
     ),
     "en": _words(
-        "about after again all always am an and any anything are aren't be because been before being between but by "
-        "can can't could couldn't did didn't do does doesn't doing don't down every everything for from had has "
+        "about after again all always am an and any anything are aren't be because been before being between but "
+        "by can can't could couldn't did didn't do does doesn't doing don't down every everything for from had has "
         "hasn't have haven't he he'd he'll he's her here him his how i'd i'll i'm i've if in into is isn't it it's "
         "its just let's many more most much must my never no not nothing now of only other our out over she she'd "
         "she'll she's should shouldn't so some something than that that's the their them then there there's these "
@@ -33,16 +42,51 @@ FUNCTION_WORDS: dict[str, frozenset[str]] = {
         "we'll we're we've were weren't what what's when where which while who who's why will with without won't "
         "would wouldn't yes yet you you'd you'll you're you've your"
     ),
+    "es": _words(
+        "al algo alguien allí aquel aquí así año años bien cada casi como con cosa cuando cuándo cuánto cómo del "
+        "desde donde dos dónde el ella ellas ellos en entre era eres es esa ese eso esta estaba estamos estas este "
+        "esto estos estoy está están fue gran ha hace han hasta hay la las lo los mi mis muy más nada ni nos "
+        "nosotros nuestra nuestro nunca otra otro para pero poco por porque puede puedo que quien quiero quién qué "
+        "se sea ser si siempre sin sobre soy su sus sí también te tengo tiene tienes todo todos tu tus tú un una "
+        "unos usted va vamos voy y ya yo él"
+    ),
     "fr": _words(
-        "ai alors après au aucun aucune aujourd'hui aussi aux avait avant avec avez avons beaucoup bien car ce cela "
-        "ces cet cette ceux chaque chez comme comment dans depuis deux donc dont du elle elles en encore entre et eu "
-        "eux fait il ils je jamais la le les leur leurs lui là ma mais mes moi même ne ni nos notre nous où parce pas "
-        "pendant peu peut pourquoi pouvez puis quand que quel quelle quelque qui quoi sa sans se ses si sommes sont "
-        "sous suis sur ta te tes toi toujours tous tout toute toutes très trop tu une va voici voilà vos votre vous "
-        "vont y était étaient été êtes être à"
+        "ai alors après au aucun aucune aujourd'hui aussi aux avait avant avec avez avons beaucoup bien c'est car "
+        "ce cela ces cet cette ceux chaque chez comme comment dans depuis des deux dit donc dont du elle elles en "
+        "encore entre est et eu eux fait il ils jamais je la le les leur leurs lui là ma mais mes moi mon même "
+        "n'est ne ni nos notre nous ont où par parce pas pendant peu peut plus pour pourquoi pouvez puis quand que "
+        "quel quelle quelque qui quoi sa sans se ses si sommes son sont sous suis sur ta te tes toi ton toujours "
+        "tous tout toute toutes trop très tu une va voici voilà vont vos votre vous y à étaient était été êtes "
+        "être"
+    ),
+    "it": _words(
+        "abbiamo ai al alla alle anche ancora avere bene c'era c'è che chi ci come con cosa così cosí da dal dalla "
+        "dei del della delle di dopo dove due e ed era essere fa fare gli grazie ha hai hanno ho il io la lei lo "
+        "loro lui ma mai mi mia mio molto nel nella nelle noi non nostra nostro ogni per perché più poi può qual "
+        "quale quando quanto quella quello questa questo qui sai se sei sempre senza si sia siamo solo sono sta "
+        "stato sto su sua sul sulla suo tra tu tua tuo tutti tutto un un' una uno va vi voi volta è"
+    ),
+    "nl": _words(
+        "aan al alle als altijd ben bent bij daar dan dat deze die dit doen door dus een en er gaan geen goed haar "
+        "hebben hebt heeft hem het hij hoe hun ik ja je jij jullie kan kunnen maar meer met mij mijn moet naar "
+        "niet niets nog nooit nu om omdat onder ons onze ook op te toen tot u uit uw van veel voor waar waarom "
+        "wanneer want waren wat wel welke wie wij wil worden zal ze zich zij zijn zo zonder zou"
+    ),
+    "pt": _words(
+        "ainda ao aos aqui até bem com como da das dele depois dois dos e ela elas ele eles em entre era essa esse "
+        "esta estamos estava este estou está estão eu foi gosto ha há isso isto já lhe mais mas mesmo meu minha "
+        "muito na nada nas nem nos nossa nosso nunca não nós onde os ou para pela pelo pode por porque posso "
+        "quando que quem quero quê se sem sempre ser seu seus sim sobre sou sua são só também te tem temos tenho "
+        "ter tinha toda todos tu tudo um uma vai vamos você vocês vou à às é"
     ),
 }
-"""Frequent words of each language that are rare in the others."""
+"""Frequent words of each language."""
+_LANGUAGES_OF_WORD = Counter(word for words in FUNCTION_WORDS.values() for word in words)
+DISTINCTIVE_WORDS = {
+    language: frozenset(word for word in words if _LANGUAGES_OF_WORD[word] == 1)
+    for language, words in FUNCTION_WORDS.items()
+}
+"""Frequent words of each language that are not in another list: *la* may be French, Spanish or Italian."""
 MIN_FUNCTION_WORDS = 2
 """Number of function words without which a language is not certain."""
 MIN_SHARE = 0.2
@@ -54,8 +98,8 @@ MAX_CHARACTERS = 2_000
 
 _ADDRESS = re.compile(r"\S*(?:://|@|www\.)\S*")
 _WORD = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)*")
-_ELISION = re.compile(r"(?:[cdjlmnst]|qu|jusqu|lorsqu|puisqu)'")
-"""The beginning of a French word before a vowel (l'eau, qu'il)."""
+_ELISION = re.compile(r"(?:[jn]|qu|jusqu|lorsqu|puisqu)'")
+"""The beginning of a French word before a vowel (qu'il) that Italian does not have, unlike l'eau."""
 _SENTENCE_END = re.compile(r"[.!?…][\s\"'»”’)]*$")
 
 
@@ -70,23 +114,34 @@ def other_language(texts: Sequence[str], expected: str | None) -> str | None:
 def language_warning(texts: Sequence[str], expected: str | None) -> str | None:
     """A warning if the texts are clearly in another language than the one that a model translates from."""
     language = other_language(texts, expected)
-    if language is None or expected is None:
-        return None
+    return None if language is None or expected is None else describe_other_language(language, expected)
+
+
+def describe_other_language(language: str, expected: str) -> str:
+    """The text of a warning."""
     return (
         f"the text looks like {LANGUAGE_NAMES[language]}, but this model translates from {LANGUAGE_NAMES[expected]}, "
         "so the translation may be nonsense"
     )
 
 
+def first_language(about: Mapping[str, Any]) -> str | None:
+    """The first language in the metadata of a model, which it translates from."""
+    languages = about.get("languages")
+    first = languages[0] if isinstance(languages, list) and languages else None
+    return first if isinstance(first, str) else None
+
+
 def guess_language(text: str) -> str | None:
-    """The code of the language of a text if it is certain: de, en or fr.
+    """The code of the language of a text if it is certain.
 
     >>> guess_language("Hello, how are you?"), guess_language("The Lord of the Rings"), guess_language("Paris")
     ('en', None, None)
     """
     text = _ADDRESS.sub(" ", text[:MAX_CHARACTERS]).replace("’", "'")
     words = _WORD.findall(text)
-    counts = {language: sum(_is_function_word(word, language) for word in words) for language in FUNCTION_WORDS}
+    different = {word.lower() for word in words}
+    counts = {language: sum(_is_function_word(word, language) for word in different) for language in FUNCTION_WORDS}
     best, second, *_ = sorted(counts, key=lambda language: -counts[language])
     certain = counts[best] >= max(MIN_FUNCTION_WORDS, MIN_SHARE * len(words), MIN_RATIO * counts[second])
     return best if certain and not _may_be_title(text, words, best) else None
@@ -94,7 +149,7 @@ def guess_language(text: str) -> str | None:
 
 def _is_function_word(word: str, language: str) -> bool:
     word = word.lower()
-    return word in FUNCTION_WORDS[language] or (language == "fr" and _ELISION.match(word) is not None)
+    return word in DISTINCTIVE_WORDS[language] or (language == "fr" and _ELISION.match(word) is not None)
 
 
 def _may_be_title(text: str, words: list[str], language: str) -> bool:

@@ -24,6 +24,7 @@ from regard.decoding.fast_copy import Precision, check_not_copy, make_fast_copy
 from regard.decoding.filling import Filling, fill_masks, ids_with_masks
 from regard.decoding.generate import generate, stream, stream_with_draft
 from regard.decoding.hidden_vectors import HiddenVectors, hidden_vectors
+from regard.decoding.language_guess import first_language
 from regard.decoding.languages import (
     check_fixed_languages,
     check_target_language,
@@ -168,9 +169,7 @@ class Model:
     @property
     def source_language(self) -> str | None:
         """The language that the model translates from, if the metadata says so."""
-        languages = self.about.get("languages")
-        first = languages[0] if isinstance(languages, list) and languages else None
-        return first if isinstance(first, str) else None
+        return first_language(self.about)
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "Model":
         """Move the network to another device or precision, and return the model."""

@@ -25,7 +25,7 @@ from typing import Any
 import torch
 
 from regard.decoding.cancellation import Cancelled, cancellable
-from regard.errors import ModelError, RegardError
+from regard.errors import CallError, ModelError, RegardError
 from regard.jobs.shards import FinishedShard, Shard, ShardSource
 from regard.jobs.tasks import AnswerTexts, ShardWork
 from regard.threads import one_thread
@@ -233,7 +233,7 @@ def _serve(
 
 def _report(pipe: "Connection[Any, Any]", error: Exception) -> None:
     """Send an error to the parent, and wait until it ends this process."""
-    plain = ModelError(str(error)) if isinstance(error, ModelError) else RegardError(str(error) or repr(error))
+    plain = error if type(error) in (CallError, ModelError) else RegardError(str(error) or repr(error))
     with suppress(OSError):
         pipe.send(plain)
         pipe.poll(None)

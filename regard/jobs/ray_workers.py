@@ -13,7 +13,7 @@ import socket
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
-from regard.errors import RegardError
+from regard.errors import CallError, RegardError
 from regard.jobs.shards import FinishedShard, ShardSource
 from regard.jobs.tasks import AnswerTexts, ShardWork
 from regard.threads import one_thread
@@ -141,6 +141,6 @@ def _plain_error(error: Exception) -> Exception:
     while cause is not None:
         inner = getattr(cause, "cause", None)
         if isinstance(inner, RegardError):
-            return RegardError(str(inner))
+            return inner if isinstance(inner, CallError) else RegardError(str(inner))
         cause = inner if isinstance(inner, BaseException) else cause.__cause__
     return RegardError(f"the Ray cluster gave up: {str(error).strip().splitlines()[-1]}")

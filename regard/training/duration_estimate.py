@@ -34,10 +34,10 @@ class DurationEstimate:
         left = (self.steps - step) * pace
         if left < LONG_RUN_SECONDS:
             return None
+        step_time = f"{1000 * pace:.0f} ms" if pace < 1 else duration(pace)
         return (
-            f"{DURATION_NOTE} {duration(pace)} per step on the CPU, the remaining {self.steps - step:,} steps will "
-            f"take {duration(left)}, plus validations. To shorten the run, stop it with Ctrl-C and start one in "
-            "another folder (--out) with fewer steps (--set train.steps=N), smaller batches "
-            "(--set train.batch_tokens=N) or a smaller model (--set model.d_model=128 --set model.layers=2 "
-            "--set model.d_ff=512), or use a GPU"
+            f"{DURATION_NOTE} {step_time} per step on the CPU, the remaining {self.steps - step:,} steps will take "
+            f"{duration(left)}, plus validations. To shorten the run, stop it with Ctrl-C and start one in another "
+            "folder with fewer steps (train.steps), smaller batches (train.batch_tokens) or a smaller model "
+            "(model.d_model=128, model.layers=2, model.d_ff=512), or use a GPU"
         )

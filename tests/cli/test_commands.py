@@ -20,6 +20,7 @@ import torch
 import regard
 from regard import models
 from regard.cli import model_loading
+from regard.cli.language_check import warn_of_rows
 from regard.evaluation import verify as module
 from tests.support.commands import command, refused
 from tests.support.text_models import ANSWERS, TEXTS, random_model
@@ -139,6 +140,13 @@ def test_the_language_of_a_file_is_that_of_most_lines(as_job: bool, tmp_path: Pa
     assert stderr([*FRENCH * 11, *ENGLISH * 20]) == ""
     for lines in (ENGLISH, ENGLISH * 20, [*ENGLISH, FRENCH[0]]):
         assert stderr(lines).count("the text looks like English") == 1
+
+
+def test_the_language_of_a_job_is_the_one_that_was_chosen(capsys: pytest.CaptureFixture[str]) -> None:
+    warn_of_rows("petit-fr-en", "en", False, ENGLISH)  # as with a multilingual model and --from en
+    assert capsys.readouterr().err == ""
+    warn_of_rows("petit-fr-en", None, False, ENGLISH)
+    assert "looks like English" in capsys.readouterr().err
 
 
 def test_nothing_is_said_of_text_in_the_right_language_or_of_unknown_models(pair: str) -> None:

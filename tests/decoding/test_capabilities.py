@@ -1,5 +1,6 @@
 """Every method of a model × every kind of model: it works, or it is refused with a suggestion that works."""
 
+import pickle
 import re
 import sys
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from regard.atomic_files import check_new_folder
 from regard.cli import app, main
 from regard.decoding.capabilities import CAPABILITIES
 from regard.decoding.text_model import Model
+from regard.errors import CallError
 from tests.support.text_models import random_masked_model, random_model
 
 KINDS: dict[str, dict[str, object]] = {
@@ -134,6 +136,11 @@ def test_a_folder_that_is_not_empty_names_the_option_or_the_argument(
     with pytest.raises(SystemExit):
         main()
     assert capsys.readouterr().err.endswith("write into it with --force\n")
+
+
+def test_an_error_that_names_commands_can_be_sent_to_another_process() -> None:
+    error = pickle.loads(pickle.dumps(CallError("use model.translate(...)", "use regard translate")))
+    assert (str(error), error.command_line_message) == ("use model.translate(...)", "use regard translate")
 
 
 def test_the_commands_of_all_tasks_exist() -> None:

@@ -22,9 +22,9 @@ SENTENCES = {
     "fr": [
         "Si j'avais su, je ne serais pas venu.",
         "Où est-ce que vous allez ?",
-        "L'eau de la rivière est froide.",
+        "L'eau de la rivière n'est pas froide.",
         "il fait beau et nous sommes dans le jardin",
-        "Je t'aime.",
+        "Je ne t'aime pas.",
     ],
     "de": [
         "Guten Tag, wie geht es Ihnen?",
@@ -33,7 +33,25 @@ SENTENCES = {
         "Wir gehen mit den Kindern nach Hause.",
     ],
 }
+OTHER_LANGUAGES = [
+    "Ella va a la escuela en tren.",
+    "Tu es la mejor.",
+    "¿Dónde está la estación?",
+    "La casa de mi madre es grande.",
+    "L'uomo c'era una volta.",
+    "Dove sono le chiavi della macchina?",
+    "Tu sei la mia amica.",
+    "Não sei onde ele está.",
+    "A casa é muito grande.",
+    "We zijn in de tuin.",
+    "Waar is het station?",
+    "Hvor er den?",
+    "Jag är i trädgården.",
+]
 NOT_JUDGED = [
+    "d'Artagnan l'ami",
+    "L'Aquila l'arte",
+    "Un gardien de but protège le but.",
     "",
     "Paris",
     "the",
@@ -58,6 +76,11 @@ NOT_JUDGED = [
 @pytest.mark.parametrize(("language", "text"), [(code, text) for code, texts in SENTENCES.items() for text in texts])
 def test_sentences_are_recognised(language: str, text: str) -> None:
     assert guess_language(text) == language
+
+
+@pytest.mark.parametrize("text", OTHER_LANGUAGES)
+def test_other_languages_are_not_taken_for_english_french_or_german(text: str) -> None:
+    assert guess_language(text) not in ("de", "en", "fr")
 
 
 @pytest.mark.parametrize("text", NOT_JUDGED)
@@ -108,7 +131,7 @@ def real_sentences(language: str) -> list[str]:
 
 
 @pytest.mark.skipif(not DATA.is_dir(), reason="the real corpora are not there (REGARD_REAL_DATA)")
-@pytest.mark.parametrize(("language", "found"), [("de", 0.7), ("en", 0.85), ("fr", 0.9)])
+@pytest.mark.parametrize(("language", "found"), [("de", 0.6), ("en", 0.8), ("fr", 0.65)])
 def test_real_sentences(language: str, found: float) -> None:
     """At most one false alarm in 1,000 sentences, whatever language a model expects."""
     guesses = [guess_language(text) for text in real_sentences(language)]

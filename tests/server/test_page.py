@@ -118,7 +118,8 @@ def test_text_in_another_language_is_noted(opened: Opened) -> None:
     warning = opened.page.locator(".language-warning")
     opened.open("#/translate?model=fr-en&source=Where+are+you+from%3F", ".language-warning:not(:empty)")
     assert warning.text_content() == (
-        "Warning: the text looks like English, but this model translates from French, so the translation may be nonsense."
+        "Warning: the text looks like English, but this model translates from French, "
+        "so the translation may be nonsense."
     )
     opened.page.locator("#source").fill("D'où viens-tu ?")
     opened.until(lambda: "stale" not in str(warning.get_attribute("class")))
