@@ -26,7 +26,7 @@ LANGUAGE_NAMES = {
 """The languages that can be recognised, by their codes."""
 FUNCTION_WORDS: dict[str, frozenset[str]] = {
     "de": _words(
-        "aber alle als am auch auf aus bei bin bist da dann das dass dein deine dem den der dich die dir doch dort "
+        "aber alle als am auch auf aus bei bin bist da dann das dass dein deine dem den der dich die dir doch "
         "ein eine einem einen einer eines er es euch euer für gegen geht gibt gut habe haben hast hat hier ich ihm "
         "ihn ihnen ihr ihre im immer ist jetzt kann kannst kein keine können mehr mein meine mich mir mit muss "
         "nach nein nicht nichts noch nur oder ohne schon sehr seid sein seine sich sie sind und uns unser unter "

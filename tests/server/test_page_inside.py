@@ -251,23 +251,80 @@ def test_the_preview_of_a_second_drag_is_what_the_model_computes(opened: Opened)
     assert weights.all_text_contents() == preview
 
 
-GATE = """path => {
+GATES = """() => {
   const send = fetch;
-  const gate = new Promise(resolve => { window.openGate = resolve; });
-  window.waiting = 0;
+  const gates = {};
+  window.closeGate = path => {
+    const gate = gates[path] = { held: 0 };
+    gate.opened = new Promise(resolve => { gate.open = resolve; });
+  };
+  window.openGate = path => {
+    gates[path].open();
+    delete gates[path];
+  };
+  window.held = path => gates[path].held;
   window.fetch = async (...given) => {
-    if (given[0] === path) { window.waiting += 1; await gate; }
+    const gate = gates[given[0]];
+    if (gate) {
+      gate.held += 1;
+      await gate.opened;
+    }
     return send(...given);
   };
 }"""
-"""Holds requests to a path back until `openGate()` is called."""
+"""Functions that hold requests to a path back (`closeGate`), count them (`held`), and send them on (`openGate`)."""
 
 
-def drag(opened: Opened, number: int, share: float) -> None:
-    """Press on a weight's slider and move the pointer there, without releasing it."""
-    slider = opened.page.locator(".weight-slider").nth(number)
+class Gates:
+    """Gates between a page and its server, one for each path. They are open at first."""
+
+    def __init__(self, opened: Opened) -> None:
+        self.opened, self.page = opened, opened.page
+        self.page.evaluate(GATES)
+
+    def close(self, path: str) -> None:
+        self.page.evaluate("path => closeGate(path)", path)
+
+    def wait(self, path: str) -> None:
+        """Wait until one request is held back."""
+        self.opened.until(lambda: self.page.evaluate("path => held(path)", path) == 1)
+
+    def open(self, path: str) -> None:
+        """Send the requests on, and wait until the page has handled a response."""
+        with self.page.expect_response(f"**{path}") as response:
+            self.page.evaluate("path => openGate(path)", path)
+        response.value.finished()
+        wait_for_frames(self.opened)
+
+
+def wait_for_frames(opened: Opened) -> None:
+    """Wait until the page was drawn twice."""
+    opened.page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+
+def wait_until_still(opened: Opened, selector: str) -> None:
+    """Wait until elements have the same positions in two successive polls."""
+    boxes = "all => all.map(e => Object.values(e.getBoundingClientRect().toJSON()))"
+    seen: list[list[float]] = []
+
+    def is_still() -> bool:
+        nonlocal seen
+        wait_for_frames(opened)
+        before, seen = seen, opened.page.locator(selector).evaluate_all(boxes)
+        return bool(seen) and seen == before
+
+    opened.until(is_still)
+
+
+def open_cell(opened: Opened) -> None:
+    opened.look(f"{OPEN}&row=3&column=4")
+    opened.until(lambda: opened.page.locator(".cell-step-4").count() == 1 and not opened.page.locator(".stale").count())
+
+
+def press_on(opened: Opened, slider: Any, share: float) -> None:
+    """Press on a slider and move the pointer there, without releasing it."""
     slider.scroll_into_view_if_needed()
-    opened.page.wait_for_timeout(200)  # until nothing moves any more
+    wait_until_still(opened, ".cell-steps input")
     box = slider.bounding_box()
     assert box
     opened.page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + box["height"] / 2)
@@ -275,41 +332,131 @@ def drag(opened: Opened, number: int, share: float) -> None:
     opened.page.mouse.move(box["x"] + share * box["width"], box["y"] + box["height"] / 2, steps=4)
 
 
+SLIDERS = {
+    "weight": ".weight-slider >> nth=5",
+    "temperature": "[aria-label='Temperature of the softmax']",
+    "dimension": "[aria-label='Dimension of the vectors']",
+}
+
+
+@pytest.mark.parametrize("name", SLIDERS)
 @pytest.mark.parametrize("path", ["/api/attend", "/api/head"])
-def test_a_response_does_not_take_a_slider_out_of_the_hand(opened: Opened, path: str) -> None:
-    opened.look(f"{OPEN}&row=3&column=4")
-    opened.until(lambda: opened.page.locator(".cell-step-4").count() == 1 and not opened.page.locator(".stale").count())
-    opened.page.evaluate(GATE, path)
-    drag(opened, 0, 0.9)
+def test_a_response_does_not_take_a_slider_out_of_the_hand(opened: Opened, path: str, name: str) -> None:
+    open_cell(opened)
+    gates = Gates(opened)
+    gates.close(path)
+    press_on(opened, opened.page.locator(".weight-slider").first, 0.9)
     opened.page.mouse.up()
-    opened.until(lambda: opened.page.evaluate("waiting") == 1)
-    drag(opened, 5, 0.3)
-    dragged = opened.page.locator(".weight-slider").nth(5)
+    gates.wait(path)
+    first = state(opened)["set"]
+    dragged = opened.page.locator(SLIDERS[name])
+    press_on(opened, dragged, 0.3)
     before = dragged.input_value()
-    assert 20 < float(before) < 40
+    low, high = (float(str(dragged.get_attribute(end))) for end in ("min", "max"))
+    assert 0.2 < (float(before) - low) / (high - low) < 0.4
     held = dragged.element_handle()
-    opened.page.evaluate("openGate()")
-    opened.page.wait_for_timeout(700)  # the response has arrived
+    gates.open(path)
     assert held
     assert held.evaluate("e => e.isConnected")
     assert dragged.input_value() == before
     opened.page.mouse.up()
-    opened.until(lambda: state(opened).get("set") == f"cross.1.2.3.5.{round(10 * float(before))}")
-    opened.until(lambda: not opened.page.locator(".stale").count())
+    expected = f"cross.1.2.3.5.{round(10 * float(before))}" if name == "weight" else first
+    opened.until(lambda: state(opened).get("set") == expected and not opened.page.locator(".stale").count())
+    assert not held.evaluate("e => e.isConnected")
     assert dragged.input_value() == before
 
 
+def test_only_the_pointer_that_holds_a_slider_releases_it(opened: Opened) -> None:
+    open_cell(opened)
+    gates = Gates(opened)
+    gates.close("/api/head")
+    press_on(opened, opened.page.locator(".weight-slider").first, 0.9)
+    opened.page.mouse.up()
+    gates.wait("/api/head")
+    slider = opened.page.locator(SLIDERS["temperature"])
+    press_on(opened, slider, 0.3)
+    held = slider.element_handle()
+    assert held
+    opened.page.evaluate("dispatchEvent(new PointerEvent('pointerup', { pointerId: 77 }))")  # another finger
+    gates.open("/api/head")
+    assert held.evaluate("e => e.isConnected")
+    opened.page.mouse.up()
+    opened.until(lambda: not held.evaluate("e => e.isConnected"))
+
+
+def test_a_right_click_on_a_slider_does_not_hold_it(opened: Opened) -> None:
+    open_cell(opened)
+    gates = Gates(opened)
+    gates.close("/api/head")
+    press_on(opened, opened.page.locator(".weight-slider").first, 0.9)
+    opened.page.mouse.up()
+    gates.wait("/api/head")
+    slider = opened.page.locator(SLIDERS["temperature"])
+    slider.dispatch_event("pointerdown", {"button": 2, "pointerId": 1, "bubbles": True})  # no pointerup: a menu opens
+    gates.open("/api/head")
+    opened.until(lambda: not opened.page.locator(".stale").count())
+
+
+def test_a_slider_that_is_removed_while_it_is_held_sets_the_weight_of_its_own_cell(opened: Opened) -> None:
+    sent: list[Any] = []
+    opened.page.on("request", lambda asked: sent.extend([json.loads(asked.post_data)] if asked.post_data else []))
+    open_cell(opened)
+    press_on(opened, opened.page.locator(SLIDERS["weight"]), 0.3)
+    value = float(opened.page.locator(SLIDERS["weight"]).input_value())
+    opened.press("Escape")
+    opened.until(lambda: "Select a cell" in opened.text(".cell-about"))
+    opened.page.mouse.up()
+    opened.until(lambda: not opened.page.locator(".stale").count() and "a weight set to" in opened.text(".changes"))
+    weights = [weight for body in sent for weight in body.get("changes", {}).get("weights", [])]
+    own = {"kind": "cross", "layer": 1, "head": 2, "row": 3, "column": 5, "weight": pytest.approx(value / 100)}
+    assert weights
+    assert all(weight == own for weight in weights)
+
+
+def test_a_cell_that_is_closed_while_its_slider_is_held_stays_closed(opened: Opened) -> None:
+    open_cell(opened)
+    gates = Gates(opened)
+    gates.close("/api/head")
+    press_on(opened, opened.page.locator(".weight-slider").first, 0.9)
+    opened.page.mouse.up()
+    gates.wait("/api/head")
+    press_on(opened, opened.page.locator(SLIDERS["temperature"]), 0.3)
+    gates.open("/api/head")  # the response waits until the slider is released
+    opened.press("Escape")
+    opened.page.mouse.up()
+    wait_for_frames(opened)
+    assert "Select a cell" in opened.text(".cell-about")
+    assert opened.page.locator(".cell-step, .cell-steps.stale").count() == 0
+
+
+def test_a_view_that_is_left_while_a_slider_is_held_does_not_change_the_url(opened: Opened) -> None:
+    open_cell(opened)
+    press_on(opened, opened.page.locator(SLIDERS["weight"]), 0.3)
+    opened.page.evaluate("location.hash = '#/translate'")
+    opened.page.wait_for_selector("#source")
+    opened.page.mouse.up()
+    wait_for_frames(opened)
+    assert opened.page.evaluate("location.hash").startswith("#/translate")
+    assert opened.text("h1") == "Translate"
+
+
 def test_keys_on_a_slider_count_while_a_response_is_pending(opened: Opened) -> None:
-    opened.look(f"{OPEN}&row=3&column=4")
-    opened.until(lambda: opened.page.locator(".cell-step-4").count() == 1 and not opened.page.locator(".stale").count())
+    open_cell(opened)
     slider = opened.page.locator(".weight-slider").nth(5)
     slider.focus()
     before = round(10 * float(slider.input_value()))
-    opened.page.evaluate(GATE, "/api/head")
+    gates = Gates(opened)
+    gates.close("/api/head")
     opened.press("ArrowRight")
-    opened.until(lambda: opened.page.evaluate("waiting") == 1)  # the words are there, the vectors are not
-    opened.press("ArrowRight", "ArrowRight")
-    opened.page.evaluate("openGate()")
+    gates.wait("/api/head")  # the words are there, the vectors are not
+    gates.close("/api/attend")
+    opened.press("ArrowRight")
+    gates.wait("/api/attend")
+    opened.page.evaluate("openGate('/api/head')")  # the vectors before the second change arrive, or were cancelled
+    opened.page.wait_for_load_state("networkidle")
+    wait_for_frames(opened)
+    opened.press("ArrowRight")
+    opened.page.evaluate("openGate('/api/attend')")
     opened.until(lambda: not opened.page.locator(".stale").count())
     assert state(opened)["set"] == f"cross.1.2.3.5.{before + 3}"
     assert round(10 * float(slider.input_value())) == before + 3
@@ -317,10 +464,11 @@ def test_keys_on_a_slider_count_while_a_response_is_pending(opened: Opened) -> N
 
 def test_changes_that_are_made_while_one_is_pending_are_all_kept(opened: Opened) -> None:
     opened.look(OPEN)
-    opened.page.evaluate(GATE, "/api/attend")
+    gates = Gates(opened)
+    gates.close("/api/attend")
     click(opened, "Silence this head")
     opened.page.locator("[aria-label^='Source words'] button").nth(2).click()
-    opened.page.evaluate("openGate()")
+    gates.open("/api/attend")
     opened.until(lambda: opened.page.locator(".change-chip").count() == 2)
     assert (state(opened)["off"], "hide" in state(opened)) == ("cross.1.2", True)
 
@@ -330,8 +478,10 @@ def test_a_preview_stays_when_the_layout_changes(opened: Opened) -> None:
     opened.until(lambda: opened.page.locator(".cell-step-4").count() == 1 and not opened.page.locator(".stale").count())
     slider = opened.page.locator(".weight-slider").first
     slider.evaluate("e => { e.value = 60; e.dispatchEvent(new Event('input')); }")
+    redraws = "new Promise(done => new ResizeObserver(done).observe(document.querySelector('.cell-steps')))"
     opened.page.set_viewport_size({"width": 900, "height": 900})
-    opened.page.wait_for_timeout(300)
+    opened.page.evaluate(redraws)
+    wait_for_frames(opened)
     assert slider.input_value() == "60"
     assert opened.page.locator(".softmax tbody td:nth-child(4)").first.text_content() == "60%"
 
@@ -355,14 +505,14 @@ def test_labels_of_maps_do_not_overlap(context: Any, address: str, width: int) -
     for source, least in ((SENTENCE, 12), (long, 18)):
         opened.open(f"#/layers?{urlencode({'source': source, 'stack': 'encoder'})}", ".layers-box circle")
         opened.until(lambda least=least: dots.count() >= least and not opened.page.locator(".stale").count())  # type: ignore[misc]
-        opened.page.wait_for_timeout(100)
+        wait_until_still(opened, ".layers-box text")
         labels = opened.page.evaluate(LABELS)
         assert labels["problems"] == []
         assert labels["count"] >= least
     others = ["The cat sleeps.", "The cat slept.", "The cat sleeps!", "The cat sleeps .", "A" * 80, "The dog sleeps."]
     options = {"model": "masked", "task": "embed", "text": "The cat sleeps,", "others": "\n".join(others)}
     opened.open(f"#/read?{urlencode(options)}", ".sentence-map circle")
-    opened.page.wait_for_timeout(300)
+    wait_until_still(opened, ".layers-box text")
     labels = opened.page.evaluate(LABELS)
     assert labels["problems"] == []
     assert labels["count"] == 1 + len(others)
@@ -515,7 +665,7 @@ def test_the_first_screen_is_a_tour_that_is_shown_once(context: Any, address: st
     opened.page.get_by_role("link", name="Translate").click()
     opened.page.wait_for_selector("#source")
     again = Opened(window, address).open("", ".attention-heads button")
-    again.page.wait_for_timeout(100)
+    wait_for_frames(again)
     assert again.page.locator(".tour").count() == 0
     again.close()
     opened.close()
