@@ -2,7 +2,7 @@
 
 import { searchTree } from "./beam_search.js";
 import { mapPatterns } from "./head_patterns.js";
-import { largestIndices, logSoftmax, NO_CHANGES, rowsOf } from "./transformer.js";
+import { largestIndices, logSoftmax, NO_REQUESTED_CHANGES, rowsOf } from "./transformer.js";
 
 const STEP_CANDIDATES = 10; // most likely tokens of each step
 const LENS_TOKENS = 5; // the same after each layer
@@ -51,7 +51,7 @@ export function createLocalServer({ description, network, tokenizer, start, end,
     return searchTree(step, { tokenizer, start, end, longest, beginning });
   }
 
-  function attend({ source: text, target, beginning = [], changes = NO_CHANGES }) {
+  function attend({ source: text, target, beginning = [], changes = NO_REQUESTED_CHANGES }) {
     const source = encode(text, "sentence");
     check(changes, source.length);
     const given = target ? encode(target, "translation") : null;
@@ -107,7 +107,7 @@ export function createLocalServer({ description, network, tokenizer, start, end,
   }
 
   // The pass that a request for a closer look is about.
-  function observeRequest({ source: text, target, written, changes = NO_CHANGES }) {
+  function observeRequest({ source: text, target, written, changes = NO_REQUESTED_CHANGES }) {
     const source = encode(text, "sentence");
     check(changes, source.length);
     return observe(source, written ?? (target ? encode(target, "translation") : translate(source, changes, []).written), changes);
@@ -132,7 +132,7 @@ export function createLocalServer({ description, network, tokenizer, start, end,
   // How much the predictions change without each head and without each source word.
   function effects(body) {
     const { source, written, logits } = observeRequest(body);
-    const changes = body.changes ?? NO_CHANGES;
+    const changes = body.changes ?? NO_REQUESTED_CHANGES;
     const labels = tokenizer.createLabels(written);
     const usual = rowsOf(logits).map(logSoftmax);
     const effect = (removal) => {

@@ -1,10 +1,10 @@
 // The paper's encoder–decoder in plain JavaScript, for one sentence: the same computation as regard/model, in float32.
 // A matrix is { rows, columns, data }, with a row for each token.
 
-import { replaced } from "./head_cell.js";
+import { withReplacedWeight } from "./numbers.js";
 
 const EPSILON = 1e-5; // of the layer norms
-export const NO_CHANGES = Object.freeze({ silenced: [], hidden: [], weights: [] });
+export const NO_REQUESTED_CHANGES = Object.freeze({ silenced: [], hidden: [], weights: [] });
 
 const matrix = (rows, columns, data = new Float32Array(rows * columns)) => ({ rows, columns, data });
 
@@ -126,7 +126,7 @@ export function createTransformer(weights, { d_model: width, heads, layers }) {
     const result = attend(call, heads, {
       isAllowed,
       change: (h, t, row) => replacements.filter(({ head, row: at, column }) => head === h && at === t + offset && column < row.length)
-        .reduce((shares, { column, weight }) => replaced(shares, column, weight), row),
+        .reduce((shares, { column, weight }) => withReplacedWeight(shares, column, weight), row),
       isSilenced: (h) => changes.silenced.some((change) => isHere(change) && change.head === h),
     });
     return { output: linear(result.output, ...part(`${name}.out`)), call: { ...call, ...result, isAllowed } };
@@ -139,7 +139,7 @@ export function createTransformer(weights, { d_model: width, heads, layers }) {
   }
 
   // The vectors after each layer, and every attention by kind and layer.
-  function encode(ids, changes = NO_CHANGES) {
+  function encode(ids, changes = NO_REQUESTED_CHANGES) {
     let x = embed(ids);
     const calls = [];
     for (let layer = 0; layer < layers; layer++) {
@@ -155,7 +155,7 @@ export function createTransformer(weights, { d_model: width, heads, layers }) {
 
   // Reads ids after those whose keys and values are in `past`, which is empty at first: the logits of the token after each of
   // them, every attention, the vectors after each layer, and the past of the next ids.
-  function decode(ids, memory, changes = NO_CHANGES, past = []) {
+  function decode(ids, memory, changes = NO_REQUESTED_CHANGES, past = []) {
     const offset = past[0]?.own.k.rows ?? 0;
     let x = embed(ids, offset);
     const [states, calls, crossCalls, next] = [[x], [], [], []];

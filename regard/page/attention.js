@@ -42,6 +42,7 @@ export function attentionView({ models, saveState, isFirstScreen = false }) {
   let loads = 0; // number of times that something was loaded
   let tour = null; // the tour of the first screen, while it is shown
   let wantsTour = isFirstScreen && isTourDue();
+  let isClosed = false; // another view is displayed, and the URL is its own
 
   const inputs = () => ({
     model: model.selected().name,
@@ -67,6 +68,7 @@ export function attentionView({ models, saveState, isFirstScreen = false }) {
 
   // Applies other changes, or none (null), to the same text. Those that are being loaded are kept: `update` receives them.
   function change(update) {
+    if (isClosed) return; // a slider that is removed while it is held reports a change
     undone.push(changes);
     apply(update ? update(changes) : NO_CHANGES);
   }
@@ -101,11 +103,13 @@ export function attentionView({ models, saveState, isFirstScreen = false }) {
     const isChanged = hasChanges(changes);
     if (isChanged && !isSame(usual?.requested, requested)) {
       const unchanged = await request("/api/attend", given);
+      if (number !== loads) return;
       if (!unchanged) return unchanged === null ? clear() : undefined;
       usual = { requested, target: unchanged.target };
     }
     const beginning = requested.target ? {} : { beginning: changes.from };
     const response = await request("/api/attend", isChanged ? { ...given, ...beginning, changes: changesToRequest(changes) } : given);
+    if (number !== loads) return;
     if (response && clicked && !requested.target && response.target?.trim() !== clicked.trim()) return loadClicked(response);
     if (response === null) clear();
     await displayed?.released(); // everything is created again, and a slider that is being dragged would be lost
@@ -224,6 +228,7 @@ export function attentionView({ models, saveState, isFirstScreen = false }) {
 
   function saveOpen(push) {
     clearTimeout(timer);
+    if (isClosed) return;
     if (push) saveState("look", { ...requested, ...parameters() }, { push });
     else timer = setTimeout(() => saveState("look", { ...requested, ...parameters() }), SAVE_DELAY_MS);
   }
@@ -254,6 +259,8 @@ export function attentionView({ models, saveState, isFirstScreen = false }) {
   return {
     root,
     close() {
+      isClosed = true;
+      loads += 1;
       clearTimeout(timer);
       tour?.close();
       cancel();

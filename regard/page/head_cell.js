@@ -2,7 +2,7 @@
 // sum of the values, each with its numbers. Dragging a weight changes it in the model.
 
 import { addScrollFade, make, percent, visibleToken } from "./dom.js";
-import { indexOfLargest, mean } from "./numbers.js";
+import { indexOfLargest, mean, withReplacedWeight } from "./numbers.js";
 import { createStrip, formatNumber, largestOf } from "./vector_strip.js";
 
 const MAX_VALUES_SHOWN = 8; // keys whose values are drawn: those with the largest weights
@@ -20,12 +20,12 @@ export function createHeadCell({ connect, loadBody, onWeight, onHead, findChange
   const about = make("p", { class: "cell-about" });
   const root = make("section", { class: "attention-card cell-card", "aria-label": "Inside one cell" }, make("h2", {}, "Inside one cell"), about, notice, content);
   const getStyle = (name) => getComputedStyle(root).getPropertyValue(name);
-  let cell = null; // kind, layer, head, row, column and the map
-  let [vectors, vectorsOf] = [null, ""]; // the response, and the head that it is for
-  let renderedOf = ""; // the head whose computation is displayed
+  const holds = new Set(); // a promise for each slider that a pointer holds
+  let selected = null; // kind, layer, head, row, column and the map
+  let [response, responseOf] = [null, ""]; // the latest response, and the head that it is for
+  let displayed = null; // the cell and the vectors whose computation is displayed; another cell may be selected already
   let [dimension, temperature] = [null, 1];
   let preview = null; // the column and weight that were dragged and that no response has yet
-  let drag = null; // a promise while the pointer holds a slider
   let loads = 0; // number of requests
   let redraw = () => {};
 
@@ -33,54 +33,62 @@ export function createHeadCell({ connect, loadBody, onWeight, onHead, findChange
 
   // Shows a cell of a map; `next` is null if none is selected, and its head is null for the mean of a layer.
   function show(next) {
-    const isSameCell = cell && next && headOf(cell) === headOf(next) && cell.row === next.row && cell.column === next.column && cell.map === next.map;
-    if (isSameCell || (!cell && !next)) return;
-    cell = next;
-    if (!cell) return clear(PROMPT);
-    if (cell.head === null) return showHeads();
-    if (vectorsOf === headOf(cell) && vectors) return render();
+    const isSameCell = selected && next && headOf(selected) === headOf(next) && selected.row === next.row && selected.column === next.column && selected.map === next.map;
+    if (isSameCell || (!selected && !next)) return;
+    selected = next;
+    discardPending();
+    if (!selected) return clear(PROMPT);
+    if (selected.head === null) return showHeads();
+    if (responseOf === headOf(selected)) return render(response);
     if (isPreviousUsable()) renderPrevious();
     load();
   }
 
   // Whether the earlier response is for this head, and for a map of the same size.
   function isPreviousUsable() {
-    const { keys, queries } = cell.map;
-    return previous?.vectorsOf === headOf(cell) && previous.vectors.allowed.length === queries.length && previous.vectors.allowed[0].length === keys.length;
+    const { keys, queries } = selected.map;
+    return previous?.vectorsOf === headOf(selected) && previous.vectors.allowed.length === queries.length && previous.vectors.allowed[0].length === keys.length;
   }
 
   function renderPrevious() {
-    ({ vectors, dimension, temperature } = previous);
-    render();
+    ({ dimension, temperature } = previous);
+    render(previous.vectors);
+  }
+
+  // Ignores the response that is being waited for, even if it has arrived and waits until a slider is released.
+  function discardPending() {
+    cancel();
+    loads += 1;
+    content.classList.remove("stale");
   }
 
   function clear(text) {
-    cancel();
+    displayed = null;
+    redraw = () => {};
     about.textContent = text;
     content.replaceChildren();
-    redraw = () => {};
   }
 
   async function load() {
-    if (!cell || cell.head === null) return;
-    const wanted = headOf(cell);
+    if (!selected || selected.head === null) return;
+    const wanted = headOf(selected);
     const number = (loads += 1);
     content.classList.add("stale");
-    const { kind, layer, head } = cell;
-    const response = stored ? stored[wanted] : await request("/api/head", { ...loadBody(), head: { kind, layer, head } });
-    await drag; // the controls are created again, and the pointer would lose its slider
-    if (response === undefined || number !== loads) return;
+    const { kind, layer, head } = selected;
+    const received = stored ? stored[wanted] : await request("/api/head", { ...loadBody(), head: { kind, layer, head } });
+    await released(); // the controls are created again, and the pointer would lose its slider
+    if (received === undefined || number !== loads) return;
     content.classList.remove("stale");
-    if (!response) return clear("");
-    [vectors, vectorsOf] = [response, wanted];
-    render();
+    if (!received) return clear("");
+    [response, responseOf] = [received, wanted];
+    render(response);
   }
 
   // For the mean of a layer: the weight of each head, of which one can be opened.
   function showHeads() {
-    cancel();
-    const { map, row, column, layer } = cell;
-    about.replaceChildren(...describe(), ` The mean of the layer is ${percent(mean(map.weights[layer].map((head) => head[row][column])))}; pick a head to see its computation.`);
+    const { map, row, column, layer } = selected;
+    clear("");
+    about.replaceChildren(...describe(selected), ` The mean of the layer is ${percent(mean(map.weights[layer].map((head) => head[row][column])))}; pick a head to see its computation.`);
     const buttons = map.weights[layer].map((weights, head) => {
       const button = make("button", { type: "button", class: "cell-head" }, make("span", {}, `head ${head}`), bar(weights[row][column]), make("b", {}, percent(weights[row][column])));
       button.addEventListener("click", () => onHead(head));
@@ -91,24 +99,23 @@ export function createHeadCell({ connect, loadBody, onWeight, onHead, findChange
 
   const label = (token) => make("q", {}, make("bdi", {}, visibleToken(token)));
 
-  function describe() {
-    const { map, row, column, layer, head } = cell;
+  function describe({ map, row, column, layer, head }) {
     const query = map.writes[row] ? ["predicting ", label(map.writes[row]), " after ", label(map.queries[row])] : [label(map.queries[row])];
     return [make("b", {}, head === null ? `Layer ${layer}. ` : `Layer ${layer}, head ${head}. `), "The query of ", ...query, " meets the key of ", label(map.keys[column]), "."];
   }
 
-  function render() {
-    const { row, column } = cell;
+  function render(vectors) {
+    const { row, column } = selected;
+    displayed = { cell: selected, vectors };
     preview = null;
     const [q, k] = [vectors.q[row], vectors.k[column]];
     const products = q.map((value, i) => value * k[i]);
     dimension = dimension !== null && dimension < q.length ? dimension : indexOfLargest(products.map(Math.abs));
     const parts = [compareStep(q, k, products), scoreStep(), softmaxStep(), valuesStep()];
     const restoreFocus = rememberFocus();
-    about.replaceChildren(...describe());
+    about.replaceChildren(...describe(displayed.cell));
     content.replaceChildren(...parts.map((part) => part.root));
     restoreFocus();
-    renderedOf = headOf(cell);
     redraw = () => parts.forEach((part) => part.update());
     redraw();
   }
@@ -156,12 +163,15 @@ export function createHeadCell({ connect, loadBody, onWeight, onHead, findChange
     return { root, update };
   }
 
-  const scoreOf = (s) => vectors.dots[cell.row][s] * vectors.scale + (vectors.bias?.[cell.row][s] ?? 0);
-  const isAllowed = (s) => Boolean(vectors.allowed[cell.row][s]);
+  const scoreOf = (s) => {
+    const { cell: { row }, vectors: { dots, scale, bias } } = displayed;
+    return dots[row][s] * scale + (bias?.[row][s] ?? 0);
+  };
+  const isAllowed = (s) => Boolean(displayed.vectors.allowed[displayed.cell.row][s]);
 
   // 2. The scale, the bias if there is one, and the mask.
   function scoreStep() {
-    const { row, column } = cell;
+    const { cell: { row, column }, vectors } = displayed;
     const [dot, width] = [vectors.dots[row][column], vectors.q[row].length];
     const isUsual = Math.abs(vectors.scale * Math.sqrt(width) - 1) < 1e-6;
     const scaled = isUsual
@@ -179,17 +189,19 @@ export function createHeadCell({ connect, loadBody, onWeight, onHead, findChange
   // The weights of the row, at the chosen temperature; with one of them replaced, if it was dragged or is being dragged
   // (`preview`). A row has one replaced weight at a time, and the others keep the proportions of the softmax.
   function rowWeights() {
+    const { cell, vectors } = displayed;
     const keys = vectors.allowed[cell.row].map((_, s) => s);
     const highest = Math.max(...keys.filter(isAllowed).map(scoreOf));
     const powers = keys.map((s) => (isAllowed(s) ? Math.exp((scoreOf(s) - highest) / temperature) : 0));
     const total = powers.reduce((sum, value) => sum + value, 0) || 1;
     const change = preview ?? findChange(cell);
     const weights = powers.map((value) => value / total);
-    return { powers, total, weights: change ? replaced(weights, change.column, change.weight) : weights, change };
+    return { powers, total, weights: change ? withReplacedWeight(weights, change.column, change.weight) : weights, change };
   }
 
   // 3. Softmax over the row: a line for each key, whose weight can be dragged.
   function softmaxStep() {
+    const { cell } = displayed;
     const slider = make("input", { type: "range", ...TEMPERATURE, value: Math.log2(temperature), "aria-label": "Temperature of the softmax" });
     const output = make("output", {});
     const rows = cell.map.keys.map((token, s) => softmaxRow(token, s));
@@ -221,6 +233,7 @@ export function createHeadCell({ connect, loadBody, onWeight, onHead, findChange
   }
 
   function softmaxRow(token, s) {
+    const { cell } = displayed; // a slider that is removed while it is held reports its change afterwards
     const [score, power, share] = [make("td", { class: "number" }), make("td", { class: "number" }), make("td", { class: "number" })];
     const slider = make("input", { type: "range", class: "weight-slider", min: 0, max: 100, step: 0.1, "aria-label": `Weight of ${visibleToken(token)} in percent`, ...(isAllowed(s) && onWeight ? {} : { disabled: "" }) });
     const row = make("tr", s === cell.column ? { class: "softmax-chosen" } : {}, make("th", { scope: "row" }, make("bdi", {}, visibleToken(token))), score, power, share, make("td", {}, slider));
@@ -229,11 +242,9 @@ export function createHeadCell({ connect, loadBody, onWeight, onHead, findChange
       redraw();
     });
     slider.addEventListener("change", () => {
-      cancel(); // the response to an earlier change would set this one back
-      loads += 1;
+      discardPending(); // the response to an earlier change would set this one back
       onWeight({ ...cell, column: s }, slider.value / 100);
     });
-    slider.addEventListener("pointerdown", hold);
     return {
       root: row,
       update(value, weight, isDragged) {
@@ -246,16 +257,30 @@ export function createHeadCell({ connect, loadBody, onWeight, onHead, findChange
     };
   }
 
-  // Notes that the pointer holds a slider, until it was released and the slider has reported its change.
-  function hold() {
-    const released = new Promise((resolve) => {
-      for (const name of ["pointerup", "pointercancel"]) addEventListener(name, () => setTimeout(resolve), { once: true, capture: true });
+  // Notes that a pointer holds a slider, until it is released and the slider has reported its change.
+  function hold({ target, button, pointerId }) {
+    if (button !== 0 || !target.matches("input[type=range]")) return;
+    const ending = new AbortController();
+    const isReleased = new Promise((resolve) => {
+      const release = (event) => {
+        if (event.pointerId !== pointerId) return;
+        ending.abort();
+        setTimeout(resolve);
+      };
+      for (const name of ["pointerup", "pointercancel"]) addEventListener(name, release, { capture: true, signal: ending.signal });
     });
-    drag = released.then(() => (drag = null));
+    holds.add(isReleased);
+    isReleased.then(() => holds.delete(isReleased));
+  }
+
+  // Resolves when no slider is held any more.
+  async function released() {
+    while (holds.size) await Promise.all(holds);
   }
 
   // 4. The values, weighted and added up.
   function valuesStep() {
+    const { cell, vectors } = displayed;
     const largest = largestOf(...vectors.v);
     const { weights } = rowWeights();
     const order = weights.map((_, s) => s).sort((a, b) => weights[b] - weights[a]).slice(0, MAX_VALUES_SHOWN);
@@ -284,32 +309,19 @@ export function createHeadCell({ connect, loadBody, onWeight, onHead, findChange
 
   const observer = new ResizeObserver(() => requestAnimationFrame(() => redraw()));
   observer.observe(content);
+  content.addEventListener("pointerdown", hold);
   clear(PROMPT);
   return {
     root,
     show,
     // What is displayed, for a component that replaces this one.
-    remember: () => vectors && renderedOf && { vectors, vectorsOf: renderedOf, dimension, temperature },
-    // Resolves when no slider is held any more; null if none is.
-    released: () => drag,
-    // Forgets the vectors: the text or the changes are others.
-    reset() {
-      cancel();
-      [vectors, vectorsOf, cell] = [null, "", null];
-      clear(PROMPT);
-    },
+    remember: () => displayed && { vectors: displayed.vectors, vectorsOf: headOf(displayed.cell), dimension, temperature },
+    released,
     close() {
-      cancel();
+      discardPending();
       observer.disconnect();
     },
   };
-}
-
-// The weights of a row with one replaced, as the server computes them: the others keep their proportions.
-export function replaced(weights, column, weight) {
-  const total = weights.reduce((sum, value, s) => (s === column ? sum : sum + value), 0);
-  if (total === 0 || weights[column] === 0) return weights;
-  return weights.map((value, s) => (s === column ? weight : (value * (1 - weight)) / total));
 }
 
 function bar(share) {
