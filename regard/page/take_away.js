@@ -12,7 +12,7 @@ const WHOLE_VIEW = "The whole view";
 // Controls that show nothing and cannot work in a file without scripts.
 const ACTIONS = "button.main, button.play, .examples, .matrix-zoom, .target-language button, .tools > button, .notice, .skip";
 // Other controls show something, such as a token and its probability: they look as on the page, and do nothing.
-const INACTIVE_STYLE = "[aria-disabled] { pointer-events: none; }";
+const INACTIVE_STYLE = "label, [aria-disabled] { pointer-events: none; }"; // a label would toggle its checkbox
 
 // `currentView` returns the view that is displayed. A view may have `animation()`, which returns null or the number of frames
 // (`count`), a function that shows one (`show`) and one that returns the index of the shown one (`current`); and
@@ -128,7 +128,8 @@ export function createTakeAway(currentView) {
     copy.querySelectorAll("a").forEach((link) => link.removeAttribute("href")); // other views are not in the file
     copy.querySelectorAll(ACTIONS).forEach((element) => element.remove());
     copy.querySelectorAll("button").forEach((button) => setInactive(button));
-    copy.querySelectorAll("[tabindex='0']:not(button, input, textarea, select)").forEach((element) => element.setAttribute("tabindex", -1));
+    const focusable = "[tabindex='0']:not(button, input, textarea, select, [role=region])"; // regions are scrolled with the keyboard
+    copy.querySelectorAll(focusable).forEach((element) => element.setAttribute("tabindex", -1));
     const sheets = await Promise.all([...document.querySelectorAll("link[rel=stylesheet]")].map(async ({ href }) => (await fetch(href)).text()));
     const metadata = [
       { charset: "utf-8" },

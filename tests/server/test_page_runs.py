@@ -323,6 +323,29 @@ def test_other_views_as_a_file_without_scripts(opened: Opened, tmp_path: Path) -
     page.close()
 
 
+def test_a_file_without_scripts_can_be_scrolled_with_the_keyboard_and_changes_nothing(
+    opened: Opened, tmp_path: Path
+) -> None:
+    opened.look(f"{LOOK}&row=1&column=2")
+    opened.page.wait_for_selector(".cell-step-4")
+    page = opened.context.new_page()
+    (tmp_path / "page.html").write_bytes(take(opened, "html", "One head"))
+    page.goto((tmp_path / "page.html").as_uri())
+    labels = page.locator("label:has(input[type=checkbox])")
+    for label in labels.all():
+        before = label.locator("input").is_checked()
+        label.scroll_into_view_if_needed()
+        box = label.bounding_box()
+        page.mouse.click(box["x"] + box["width"] - 4, box["y"] + box["height"] / 2)
+        assert label.locator("input").is_checked() == before
+    assert labels.count() == 3
+    (tmp_path / "page.html").write_bytes(take(opened, "html", "Inside one cell"))
+    page.goto((tmp_path / "page.html").as_uri())
+    assert page.locator("[role=region]").evaluate_all("all => all.map(e => e.tabIndex)") == [0]
+    assert page.locator("input").evaluate_all("all => all.every(e => e.tabIndex < 0)")
+    page.close()
+
+
 def test_a_link_restores_the_view(context: Any, address: str) -> None:
     context.grant_permissions(["clipboard-read", "clipboard-write"])
     opened = Opened(context, address)
