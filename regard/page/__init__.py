@@ -17,22 +17,12 @@ from typing import Any
 from regard.errors import RegardError
 
 PAGE_FOLDER = Path(__file__).parent
-MAP_SCRIPTS = (
-    "dom.js",
-    "heat_map.js",
-    "logit_lens.js",
-    "numbers.js",
-    "token_names.js",
-    "matrix.js",
-    "attention_map.js",
-)
-"""The scripts of the attention map, each after those that it imports."""
-SCRIPTS = (*MAP_SCRIPTS, "attention_changes.js", "vector_strip.js", "head_cell.js", "tour.js", "attention_file.js")
-"""Those of the attention page."""
+MAIN_SCRIPT = "attention_file.js"
+"""The script of the attention page, which imports the others."""
 STYLES = ("attention.css", "inspect.css", "attention_file.css")
 START_SCRIPT = (
     'const data = JSON.parse(document.getElementById("data").textContent);\n'
-    'modules["attention_file.js"].createAttentionFile(document.getElementById("attention"), data);'
+    f'modules["{MAIN_SCRIPT}"].createAttentionFile(document.getElementById("attention"), data);'
 )
 MAX_PAGE_WEIGHTS = 4_000_000
 """Maximum number of attention weights in a page. They take about 25 million bytes."""
@@ -53,7 +43,7 @@ def attention_page(data: Mapping[str, Any]) -> str:
             f"the attention has {count:,} weights; the maximum for a page is {MAX_PAGE_WEIGHTS:,}: shorten the text"
         )
     style = "\n".join(_read(PAGE_FOLDER / name) for name in STYLES)
-    script = f"{bundle_scripts(PAGE_FOLDER / name for name in SCRIPTS)}\n{START_SCRIPT}\n"
+    script = f"{bundle_scripts(modules_in_order(PAGE_FOLDER / MAIN_SCRIPT))}\n{START_SCRIPT}\n"
     values = {"title": html.escape(f"{data['model']}: {data['source']}"[:80]), "data": json_in_html(data)}
     return self_contained_page(PAGE_FOLDER / "attention.html", style, script, values)
 
@@ -82,17 +72,26 @@ def bundle_scripts(paths: Iterable[Path]) -> str:
 def modules_in_order(path: Path, *folders: Path) -> list[Path]:
     """A module and all that it imports, each after those that it imports itself.
 
-    Imports are looked up in the folder of the module, then in the other folders.
+    Imports are looked up in the folder of the module, then in the other folders. Imports in a circle have no such
+    order: they are a RegardError.
     """
-    modules: dict[Path, None] = {}
+    modules: list[Path] = []
+    importing: list[Path] = []
 
     def add(module: Path) -> None:
-        for name in re.findall(_IMPORT, _read(module), flags=re.MULTILINE):
-            add(next(file for folder in (module.parent, path.parent, *folders) if (file := folder / name[1]).exists()))
-        modules.setdefault(module)
+        if module in modules:
+            return
+        if module in importing:
+            circle = " -> ".join(file.name for file in (*importing[importing.index(module) :], module))
+            raise RegardError(f"the modules import each other: {circle}")
+        importing.append(module)
+        for _names, file_name in re.findall(_IMPORT, _read(module), flags=re.MULTILINE):
+            candidates = (folder / file_name for folder in (module.parent, path.parent, *folders))
+            add(next(file for file in candidates if file.exists()))
+        modules.append(importing.pop())
 
     add(path)
-    return list(modules)
+    return modules
 
 
 def _as_function(path: Path) -> str:

@@ -11,10 +11,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from regard import page as page_package
 from regard.config import SpecialIds
 from regard.decoding.attention_explanations import explanation_data
 from regard.decoding.attention_maps import Attention
-from regard.page import attention_frame, attention_page
+from regard.errors import RegardError
+from regard.page import PAGE_FOLDER, attention_frame, attention_page, modules_in_order
 from tests.support.attention_examples import HOSTILE, made, made_lens
 from tests.support.browser import MISSING_FOR_PAGES, chromium, open_tab
 from tests.support.text_models import random_model
@@ -365,3 +367,26 @@ def test_the_page_fetches_nothing() -> None:
     assert not re.findall(r"https?://|@import|url\(|fetch\(|XMLHttp", text)
     assert "innerHTML" not in text
     assert re.search(r"default-src 'none'", text)
+
+
+def test_modules_come_after_those_that_they_import_and_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+
+    def note(path: Path) -> str:
+        read.append(path.name)
+        return path.read_text(encoding="utf-8")
+
+    monkeypatch.setattr(page_package, "_read", note)
+    names = [path.name for path in modules_in_order(PAGE_FOLDER / "attention.js")]
+    assert len(names) > 20
+    assert sorted(read) == sorted(names)
+    for position, name in enumerate(names):
+        imported = re.findall(r'^import .* from "\./(\w+\.js)";$', (PAGE_FOLDER / name).read_text(), flags=re.MULTILINE)
+        assert set(imported) <= set(names[:position])
+
+
+def test_modules_that_import_each_other_are_reported(tmp_path: Path) -> None:
+    for name, other in (("a", "b"), ("b", "c"), ("c", "b")):
+        (tmp_path / f"{name}.js").write_text(f'import {{ x }} from "./{other}.js";\n')
+    with pytest.raises(RegardError, match=r"import each other: b\.js -> c\.js -> b\.js"):
+        modules_in_order(tmp_path / "a.js")
