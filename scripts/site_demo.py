@@ -19,7 +19,7 @@ from regard.server.page_api import describe_model
 DEMO_FOLDER = Path(__file__).parent.parent / "docs/demo"
 MODEL = "petit-fr-en"
 MAX_CHARACTERS = 120
-"""Maximum length of a sentence: the browser of a phone translates it within about a second."""
+"""Maximum number of characters of a sentence."""
 STYLES = ("attention.css", "app.css", "inspect.css")
 """Those of the page that its Attention view needs."""
 JSON_FILES = {"config": "config.json", "generation": "generation_config.json", "tokenizer": "tokenizer.json"}

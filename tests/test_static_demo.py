@@ -8,6 +8,7 @@ import pytest
 
 import regard
 from regard.decoding import attention_maps, head_vectors
+from regard.errors import RegardError
 from regard.petit import pairs
 from regard.server.attention_data import attention_data
 from regard.server.inspect_api import HeadRequest, WrittenRequest, effects_data, head_data
@@ -144,6 +145,59 @@ def test_given_words_equal_those_of_the_server(opened: Opened, served: ServedMod
         {"source": "Elle va au marché.", "beginning": beginning, "changes": NO_CHANGES},
     ):
         assert list(differences(respond(opened, "/api/attend", body), expected_attention(served, body))) == []
+
+
+OWN = {"kind": "decoder", "layer": 0, "head": 0}
+REFUSED: dict[str, dict[str, Any]] = {
+    "layer": {"silenced": [HEAD | {"layer": 2}]},
+    "head": {"silenced": [HEAD | {"head": 4}]},
+    "head of a weight": {"weights": [HEAD | {"head": 9, "row": 0, "column": 0, "weight": 0.5}]},
+    "hidden token": {"hidden": [1, 50]},
+    "column": {"weights": [HEAD | {"row": 1, "column": 50, "weight": 0.5}]},
+    "column of the encoder": {"weights": [HEAD | {"kind": "encoder", "row": 1, "column": 12, "weight": 0.5}]},
+    "later column": {"weights": [OWN | {"row": 1, "column": 3, "weight": 0.5}]},
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_changes_that_the_server_refuses_are_refused_with_its_message(
+    name: str, opened: Opened, served: ServedModel
+) -> None:
+    body = {"source": SENTENCE, "changes": NO_CHANGES | REFUSED[name]}
+    with pytest.raises(RegardError) as error:
+        expected_attention(served, body)
+    script = "([path, body]) => { try { respond(path, body); } catch (error) { return error.message; } }"
+    assert opened.page.evaluate(script, ["/api/attend", body]) == str(error.value)
+    script = "body => respond('/api/effects', body).catch(error => error.message)"
+    assert opened.page.evaluate(script, body) == str(error.value)
+
+
+def test_a_head_that_the_model_does_not_have_is_refused(opened: Opened, served: ServedModel) -> None:
+    body = {"source": SENTENCE, "head": HEAD | {"layer": 7}}
+    with pytest.raises(RegardError) as error:
+        head_data(served, HeadRequest(**body))  # type: ignore[arg-type]
+    script = "body => { try { respond('/api/head', body); } catch (error) { return error.message; } }"
+    assert opened.page.evaluate(script, body) == str(error.value)
+
+
+def test_the_page_can_be_used_while_effects_are_measured(opened: Opened) -> None:
+    script = """async source => {
+      let [turns, isMeasuring] = [0, true];
+      const count = () => { turns += 1; if (isMeasuring) setTimeout(count); };
+      setTimeout(count);
+      const { heads } = await respond("/api/effects", { source });
+      isMeasuring = false;
+      return [turns, heads.length];
+    }"""
+    turns, heads = opened.page.evaluate(script, SENTENCE)
+    assert turns >= heads == 24
+    script = """async source => {
+      const controller = new AbortController();
+      const measured = respond("/api/effects", { source }, controller.signal).catch(error => error.name);
+      controller.abort();
+      return measured;
+    }"""
+    assert opened.page.evaluate(script, SENTENCE) == "AbortError"
 
 
 def words(opened: Opened, line: str) -> str:

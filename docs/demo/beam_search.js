@@ -74,7 +74,11 @@ export function searchTree(step, { tokenizer, beginning, ...options }) {
 
 // The label of the last token of each candidate, chosen among all that continue the same beginning.
 function nodeLabels(labels, candidates) {
-  const groups = Map.groupBy(candidates, ({ ids }) => `${ids.slice(0, -1)}`);
+  const groups = new Map(); // the beginning as a text → its candidates
+  for (const candidate of candidates) {
+    const beginning = `${candidate.ids.slice(0, -1)}`;
+    groups.set(beginning, [...(groups.get(beginning) ?? []), candidate]);
+  }
   return new Map([...groups.values()].flatMap((group) => {
     const names = labels.among(group.map(({ ids }) => ids.at(-1)), group[0].ids.at(-2));
     return group.map(({ ids }, i) => [`${ids}`, names[i]]);

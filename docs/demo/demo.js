@@ -5,7 +5,7 @@ import { attentionView } from "./attention.js";
 import { createTokenizer } from "./byte_pairs.js";
 import { createLocalServer } from "./local_server.js";
 import { createTransformer, readWeights } from "./transformer.js";
-import { createUrlUpdater } from "./url_history.js";
+import { createHash, createUrlUpdater } from "./url_history.js";
 
 const WEIGHT_DECIMALS = 5;
 
@@ -22,7 +22,7 @@ const respond = createLocalServer({
   tokenizer: createTokenizer(parse("tokenizer")),
   patterns: parse("patterns"),
 });
-answerRequestsWith((path, body) => withShortWeights(respond(path, body)));
+answerRequestsWith(async (path, body, signal) => withShortWeights(await respond(path, body, signal)));
 
 // The weights of all maps with as many decimal places as the server sends.
 function withShortWeights(data) {
@@ -35,8 +35,7 @@ const url = createUrlUpdater();
 let currentHash = null;
 
 function saveState(name, options, { push = false } = {}) {
-  const given = Object.entries(options).filter(([, value]) => value !== null && value !== undefined && value !== "");
-  currentHash = `#/${name}?${new URLSearchParams(given)}`;
+  currentHash = createHash(name, options);
   url.set(currentHash, { push });
 }
 

@@ -22,10 +22,21 @@ export function createLocalServer({ description, network, tokenizer, start, end,
     return ids;
   }
 
-  function check({ silenced, hidden, weights }, tokens) {
-    const isHead = ({ kind, layer, head }) => KINDS.includes(kind) && layer < description.layers && head < description.heads;
-    if (![...silenced, ...weights].every(isHead)) throw new Error("The model has no such head.");
-    if (hidden.some((position) => position >= tokens)) throw new Error(`The text has tokens 0 to ${tokens - 1}.`);
+  function checkHead({ kind, layer, head }) {
+    if (!isIndex(layer, description.layers)) throw new Error(`no layer ${layer}: ${kind} attention has layers 0 to ${description.layers - 1}`);
+    if (!isIndex(head, description.heads)) throw new Error(`no head ${head}: this attention has heads 0 to ${description.heads - 1}`);
+  }
+
+  // Throws an Error with the server's message unless the model has these heads, and the text these tokens.
+  function checkChanges({ silenced, hidden, weights }, tokens) {
+    [...silenced, ...weights].forEach(checkHead);
+    const beyond = hidden.find((position) => !isIndex(position, tokens));
+    if (beyond !== undefined) throw new Error(`token ${beyond} cannot be hidden: the text has tokens 0 to ${tokens - 1}`);
+    for (const { kind, row, column, weight } of weights) {
+      if (!(weight >= 0 && weight <= 1)) throw new Error(`a weight of ${weight} is not possible: weights are between 0 and 1`);
+      if (kind === "decoder" && column > row) throw new Error(`row ${row} cannot attend to column ${column}: a decoder sees only the tokens so far`);
+      if (kind !== "decoder" && column >= tokens) throw new Error(`there is no column ${column}: the text has tokens 0 to ${tokens - 1}`);
+    }
   }
 
   function checkBeginning(ids, longest) {
@@ -53,7 +64,7 @@ export function createLocalServer({ description, network, tokenizer, start, end,
 
   function attend({ source: text, target, beginning = [], changes = NO_REQUESTED_CHANGES }) {
     const source = encode(text, "sentence");
-    check(changes, source.length);
+    checkChanges(changes, source.length);
     const given = target ? encode(target, "translation") : null;
     const found = given ? { written: given } : translate(source, changes, beginning);
     const observed = observe(source, found.written, changes);
@@ -109,12 +120,13 @@ export function createLocalServer({ description, network, tokenizer, start, end,
   // The pass that a request for a closer look is about.
   function observeRequest({ source: text, target, written, changes = NO_REQUESTED_CHANGES }) {
     const source = encode(text, "sentence");
-    check(changes, source.length);
+    checkChanges(changes, source.length);
     return observe(source, written ?? (target ? encode(target, "translation") : translate(source, changes, []).written), changes);
   }
 
   function head(body) {
     const { kind, layer, head: h } = body.head;
+    checkHead(body.head);
     const observed = observeRequest(body);
     const call = { encoder: observed.encoderCalls, decoder: observed.calls, cross: observed.crossCalls }[kind][layer];
     const [q, k, v] = ["q", "k", "v"].map((name) => rowsOf(call[name], h, network.heads));
@@ -129,13 +141,23 @@ export function createLocalServer({ description, network, tokenizer, start, end,
     };
   }
 
-  // How much the predictions change without each head and without each source word.
-  function effects(body) {
+  // The positions of the tokens of each word.
+  function wordPositions(ids) {
+    const words = new Map(); // the number of a word → positions
+    tokenizer.wordNumbers(ids).forEach((number, position) => words.set(number, [...(words.get(number) ?? []), position]));
+    return [...words.values()];
+  }
+
+  // How much the predictions change without each head and without each source word. The browser can draw and handle events
+  // between two of them, and once the signal is aborted nothing more is computed.
+  async function effects(body, signal) {
     const { source, written, logits } = observeRequest(body);
     const changes = body.changes ?? NO_REQUESTED_CHANGES;
     const labels = tokenizer.createLabels(written);
     const usual = rowsOf(logits).map(logSoftmax);
-    const effect = (removal) => {
+    const effect = async (removal) => {
+      await new Promise((resolve) => setTimeout(resolve));
+      signal?.throwIfAborted();
       const changed = rowsOf(observe(source, written, removal).logits).map(logSoftmax);
       const step = usual.findIndex((row, t) => largestIndices(row, 1)[0] !== largestIndices(changed[t], 1)[0]);
       const divergence = usual.reduce((total, row, t) => total + row.reduce((sum, share, id) => sum + Math.exp(share) * (share - changed[t][id]), 0), 0);
@@ -147,13 +169,10 @@ export function createLocalServer({ description, network, tokenizer, start, end,
       };
     };
     const names = KINDS.flatMap((kind) => counted(description.layers).flatMap((layer) => counted(description.heads).map((number) => ({ kind, layer, head: number }))));
-    const words = Object.values(Object.groupBy(source.keys(), (position) => tokenizer.wordNumbers(source)[position]));
-    const heads = names.map((name) => ({ ...name, ...effect({ ...changes, silenced: [...changes.silenced, name] }) }));
-    return {
-      model,
-      heads: heads.sort((a, b) => b.divergence - a.divergence),
-      words: words.map((positions) => ({ positions, ...effect({ ...changes, hidden: [...changes.hidden, ...positions] }) })),
-    };
+    const [heads, words] = [[], []];
+    for (const name of names) heads.push({ ...name, ...(await effect({ ...changes, silenced: [...changes.silenced, name] })) });
+    for (const positions of wordPositions(source)) words.push({ positions, ...(await effect({ ...changes, hidden: [...changes.hidden, ...positions] })) });
+    return { model, heads: heads.sort((a, b) => b.divergence - a.divergence), words };
   }
 
   const answers = new Map([
@@ -162,7 +181,9 @@ export function createLocalServer({ description, network, tokenizer, start, end,
     ["/api/head", head],
     ["/api/effects", effects],
   ]);
-  return (path, body) => answers.get(path)(body);
+  return (path, body, signal) => answers.get(path)(body, signal);
 }
+
+const isIndex = (number, count) => number >= 0 && number < count;
 
 const counted = (count) => [...Array(count).keys()];

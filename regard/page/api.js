@@ -12,12 +12,12 @@ class RequestError extends Error {
   }
 }
 
-// Answers requests in the page itself, for a page without a server: `respond(path, body)` returns what the server would respond,
-// or throws an Error whose message is shown.
+// Answers requests in the page itself, for a page without a server: `respond(path, body, signal)` returns what the server would
+// respond, or a promise of it, or throws an Error whose message is shown. It may stop once the signal is aborted.
 export function answerRequestsWith(respond) {
   send = async (path, body, signal) => {
     await new Promise((resolve) => setTimeout(resolve)); // so that the browser can draw before a long computation
-    return signal.aborted ? undefined : respond(path, body);
+    return signal.aborted ? undefined : respond(path, body, signal);
   };
 }
 

@@ -3,7 +3,7 @@
 import { createRequests } from "./api.js";
 import { make } from "./dom.js";
 import { createTakeAway } from "./take_away.js";
-import { createUrlUpdater } from "./url_history.js";
+import { createHash, createUrlUpdater } from "./url_history.js";
 
 // The title of each view and its module, which is loaded when the view is first opened. Maps, not objects: names come from the
 // URL, and every object has a "constructor".
@@ -51,8 +51,7 @@ function decode(part) {
 
 // Writes a view's state to the URL, as a new history entry (`push`) or in place of the current one.
 function saveState(name, options, { push = false } = {}) {
-  const given = Object.entries(options).filter(([, value]) => value !== null && value !== undefined && value !== "");
-  const hash = `#/${name}${given.length ? `?${new URLSearchParams(given)}` : ""}`;
+  const hash = createHash(name, options);
   links.get(name.split("/")[0]).href = hash;
   url.set(hash, { push });
   currentHash = hash;

@@ -5,6 +5,12 @@
 const INTERVAL_MS = 320; // minimum time between two changes: at most 94 in 30 s
 const RETRY_MS = 5000; // delay after a change that the browser rejected
 
+// The hash of a view and its options; options without a value are left out.
+export function createHash(view, options) {
+  const given = Object.entries(options).filter(([, value]) => value !== null && value !== undefined && value !== "");
+  return `#/${view}${given.length ? `?${new URLSearchParams(given)}` : ""}`;
+}
+
 export function createUrlUpdater() {
   let pending = null; // the hash that the URL should have
   let timer = null;
