@@ -8,18 +8,30 @@ const LINE_HEIGHT = 15; // pixels
 const MARGIN = 3; // pixels between labels, and between a label and the frame
 const LENGTHS = [Infinity, 20, 12, 7]; // characters that a label is shortened to
 const LINES_AWAY = [0, 1, -1, 2, -2, 3, -3, 4, -4]; // rows that a label may be above or below its dot
-const FONT = '13px system-ui, "Noto Sans", sans-serif';
-const context = document.createElement("canvas").getContext("2d");
+
+let measuring = null; // the context of a canvas that measures texts, created when the first labels are placed
+
+// A function that returns the width of a text in pixels, in the font of an element.
+function createMeasure(element) {
+  measuring ??= document.createElement("canvas").getContext("2d");
+  const { fontSize, fontFamily } = getComputedStyle(element);
+  return (text, isBold) => {
+    measuring.font = `${isBold ? 700 : 400} ${fontSize} ${fontFamily}`;
+    return measuring.measureText(text).width;
+  };
+}
 
 // `dots` have x, y, a text and whether it is bold; those that matter most come first. The result has the text of each label, its
-// position relative to the dot and its anchor; null for a label that is left out. No text is longer than `maxLength`.
-export function placeLabels(dots, { width, height, maxLength }) {
+// position relative to the dot and its anchor; null for a label that is left out. No text is longer than `maxLength`. Texts
+// are measured in the font of the <svg>.
+export function placeLabels(svg, dots, { width, height, maxLength }) {
+  const measure = createMeasure(svg);
   const taken = [];
   const circles = dots.map(({ x, y }) => ({ left: x - 5, right: x + 5, top: y - 5, bottom: y + 5 }));
   return dots.map((dot, i) => {
     const others = circles.filter((_, n) => n !== i);
     const isFree = (box) => isInside(box, width, height) && !taken.some((other) => overlap(box, other, MARGIN));
-    const options = candidates(dot, maxLength).filter(({ box }) => isFree(box));
+    const options = candidates(dot, maxLength, measure).filter(({ box }) => isFree(box));
     const found = options.find(({ box }) => !others.some((other) => overlap(box, other, 0))) ?? options[0];
     if (!found) return null;
     taken.push(found.box);
@@ -28,11 +40,10 @@ export function placeLabels(dots, { width, height, maxLength }) {
 }
 
 // All labels of a dot, the best first: long before short, near before far, on the right before on the left.
-function candidates({ x, y, text, isBold = false }, maxLength) {
-  context.font = `${isBold ? 700 : 400} ${FONT}`;
+function candidates({ x, y, text, isBold = false }, maxLength, measure) {
   const texts = [...new Set(LENGTHS.map((length) => truncate(text, Math.min(length, maxLength))))];
   return texts.flatMap((shown) => {
-    const size = context.measureText(shown).width;
+    const size = measure(shown, isBold);
     return LINES_AWAY.flatMap((lines) => [1, -1].map((side) => {
       const [dx, dy] = [side * GAP, lines * LINE_HEIGHT];
       const left = side > 0 ? x + dx : x + dx - size;

@@ -216,7 +216,7 @@ function createLayers(data, first, onState) {
       return { i, x, y, text: label(token, i), isBold: isChosen(i) };
     });
     const byImportance = [...dots].sort((a, b) => b.isBold - a.isBold);
-    const labels = placeLabels(byImportance, { width, height: HEIGHT, maxLength: LABEL_LENGTH });
+    const labels = placeLabels(svg, byImportance, { width, height: HEIGHT, maxLength: LABEL_LENGTH });
     const groups = [...svg.querySelectorAll("g[role=button]")];
     byImportance.forEach(({ i, x, y, text }, n) => {
       const group = groups[i];

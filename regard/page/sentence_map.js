@@ -27,7 +27,7 @@ export function createSentenceMap(vectors, texts) {
       const [x, y] = place(point);
       return { x, y, text: texts[i], isBold: i === 0 };
     });
-    const labels = placeLabels(dots, { width, height: HEIGHT, maxLength: LABEL_LENGTH });
+    const labels = placeLabels(svg, dots, { width, height: HEIGHT, maxLength: LABEL_LENGTH });
     svg.replaceChildren(...dots.map(({ x, y, text }, i) => {
       const group = makeSvg("g", { transform: `translate(${x.toFixed(1)} ${y.toFixed(1)})`, class: i ? "" : "sentence-first" },
         makeSvg("title", {}, text), makeSvg("path", { class: "label-line" }), makeSvg("circle", { r: i ? 5 : 7 }), makeSvg("text", {}));
