@@ -255,21 +255,22 @@ GATES = """() => {
   const send = fetch;
   const gates = {};
   window.closeGate = path => {
-    const gate = gates[path] = { held: 0 };
+    const gate = gates[path] = { responses: [] };
     gate.opened = new Promise(resolve => { gate.open = resolve; });
   };
-  window.openGate = path => {
-    gates[path].open();
+  window.openGate = async path => {
+    const { open, responses } = gates[path];
     delete gates[path];
+    open();
+    await Promise.all(responses);
   };
-  window.held = path => gates[path].held;
-  window.fetch = async (...given) => {
+  window.held = path => gates[path].responses.length;
+  window.fetch = (...given) => {
     const gate = gates[given[0]];
-    if (gate) {
-      gate.held += 1;
-      await gate.opened;
-    }
-    return send(...given);
+    if (!gate) return send(...given);
+    const response = gate.opened.then(() => send(...given));
+    gate.responses.push(response.then(received => received.clone().text()).catch(() => null));
+    return response;
   };
 }"""
 """Functions that hold requests to a path back (`closeGate`), count them (`held`), and send them on (`openGate`)."""
@@ -290,10 +291,8 @@ class Gates:
         self.opened.until(lambda: self.page.evaluate("path => held(path)", path) == 1)
 
     def open(self, path: str) -> None:
-        """Send the requests on, and wait until the page has handled a response."""
-        with self.page.expect_response(f"**{path}") as response:
-            self.page.evaluate("path => openGate(path)", path)
-        response.value.finished()
+        """Send the requests on, and wait until the page has handled their responses."""
+        self.page.evaluate("path => openGate(path)", path)
         wait_for_frames(self.opened)
 
 
@@ -364,6 +363,24 @@ def test_a_response_does_not_take_a_slider_out_of_the_hand(opened: Opened, path:
     opened.until(lambda: state(opened).get("set") == expected and not opened.page.locator(".stale").count())
     assert not held.evaluate("e => e.isConnected")
     assert dragged.input_value() == before
+
+
+def test_the_notice_of_a_slow_response_moves_nothing(opened: Opened) -> None:
+    open_cell(opened)
+    controls = opened.page.locator("main button, main input, main textarea")
+    boxes = "all => all.map(e => Object.values(e.getBoundingClientRect().toJSON()))"
+    for path in ("/api/attend", "/api/head"):
+        gates = Gates(opened)
+        gates.close(path)
+        press_on(opened, opened.page.locator(".weight-slider").first, 0.9 if path == "/api/attend" else 0.6)
+        opened.page.mouse.up()
+        gates.wait(path)
+        wait_until_still(opened, ".cell-steps input")
+        before = controls.evaluate_all(boxes)
+        opened.page.wait_for_selector(".notice-wait >> text=Waiting for the model", state="visible")
+        assert controls.evaluate_all(boxes) == before
+        gates.open(path)
+        opened.until(lambda: not opened.page.locator(".stale").count())
 
 
 def test_only_the_pointer_that_holds_a_slider_releases_it(opened: Opened) -> None:
@@ -452,11 +469,9 @@ def test_keys_on_a_slider_count_while_a_response_is_pending(opened: Opened) -> N
     gates.close("/api/attend")
     opened.press("ArrowRight")
     gates.wait("/api/attend")
-    opened.page.evaluate("openGate('/api/head')")  # the vectors before the second change arrive, or were cancelled
-    opened.page.wait_for_load_state("networkidle")
-    wait_for_frames(opened)
+    gates.open("/api/head")  # the request for the vectors before the second change was cancelled
     opened.press("ArrowRight")
-    opened.page.evaluate("openGate('/api/attend')")
+    gates.open("/api/attend")
     opened.until(lambda: not opened.page.locator(".stale").count())
     assert state(opened)["set"] == f"cross.1.2.3.5.{before + 3}"
     assert round(10 * float(slider.input_value())) == before + 3
@@ -486,6 +501,7 @@ def test_a_preview_stays_when_the_layout_changes(opened: Opened) -> None:
     assert opened.page.locator(".softmax tbody td:nth-child(4)").first.text_content() == "60%"
 
 
+LONG_SENTENCE = "Le petit chat noir dort sur la grande table et les enfants jouent dans le jardin avec une pomme rouge."
 LABELS = """() => {
   const frame = document.querySelector(".layers-box").getBoundingClientRect();
   const shown = [...document.querySelectorAll(".layers-box text")].filter(e => getComputedStyle(e).display !== "none");
@@ -500,9 +516,8 @@ LABELS = """() => {
 @pytest.mark.parametrize("width", [1280, 360])
 def test_labels_of_maps_do_not_overlap(context: Any, address: str, width: int) -> None:
     opened = Opened(context, address, width, 800, reduced_motion="reduce")
-    long = "Le petit chat noir dort sur la grande table et les enfants jouent dans le jardin avec une pomme rouge."
     dots = opened.page.locator(".layers-box circle")
-    for source, least in ((SENTENCE, 12), (long, 18)):
+    for source, least in ((SENTENCE, 12), (LONG_SENTENCE, 18)):
         opened.open(f"#/layers?{urlencode({'source': source, 'stack': 'encoder'})}", ".layers-box circle")
         opened.until(lambda least=least: dots.count() >= least and not opened.page.locator(".stale").count())  # type: ignore[misc]
         wait_until_still(opened, ".layers-box text")
@@ -517,6 +532,18 @@ def test_labels_of_maps_do_not_overlap(context: Any, address: str, width: int) -
     assert labels["problems"] == []
     assert labels["count"] == 1 + len(others)
     opened.close()
+
+
+def test_labels_of_maps_are_measured_in_their_font(opened: Opened) -> None:
+    opened.open(f"#/layers?{urlencode({'source': SENTENCE})}", ".layers-box circle")
+    script = """async (svg, fontSize) => {
+      const { placeLabels } = await import("/page/label_placement.js");
+      svg.style.fontSize = fontSize;
+      const [label] = placeLabels(svg, [{ x: 10, y: 50, text: "word" }], { width: 80, height: 100, maxLength: 4 });
+      return label?.text ?? null;
+    }"""
+    svg = opened.page.locator(".layers-box svg")
+    assert [svg.evaluate(script, size) for size in ("13px", "40px")] == ["word", None]  # it does not fit
 
 
 def test_a_language_model_starts_with_its_start_and_ends_with_its_lens(opened: Opened) -> None:

@@ -13,6 +13,9 @@ SENTENCE = "Il y a trois livres sur la table."
 LOOK = f"#/look?{urlencode({'model': 'petit-fr-en', 'source': SENTENCE})}"
 REFUSED = "Failed to load resource"
 """Chromium's console message for every error response."""
+IS_CHANGING = """Boolean(document.querySelector(".stale")
+  || document.getAnimations().some(e => e instanceof CSSTransition && e.playState === "running"))"""
+"""Whether something displayed is about to be replaced, which is paler, or its colours are changing."""
 AXE = find_spec("axe_playwright_python")
 """The package that contains axe-core, which finds accessibility problems; None if it is not installed."""
 
@@ -80,7 +83,8 @@ class Opened:
             self.page.keyboard.press(key)
 
     def accessibility_problems(self) -> list[str]:
-        """What axe-core finds wrong with the page as it is displayed: the rule, and the elements that violate it."""
+        """What axe-core finds wrong with the page once it has loaded: the rule, and the elements that violate it."""
+        self.until(lambda: not self.page.evaluate(IS_CHANGING))
         self.page.evaluate(axe_script())
         result = self.page.evaluate("axe.run(document, { resultTypes: ['violations'] })")
         return [
