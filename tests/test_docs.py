@@ -7,6 +7,7 @@ moved, `python -m tests.test_docs` updates the numbers to the nearest line that 
 import doctest
 import math
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,23 @@ PATH = re.compile(r"(?<![\w/.-])(?:regard|benchmarks|tests|docs)/[\w/.-]*\w")
 def test_every_path_in_the_documentation_exists(path: Path) -> None:
     for mentioned in set(PATH.findall(path.read_text(encoding="utf-8"))):
         assert (DOCS.parent / mentioned).exists() or "NAME" in mentioned, f"{path.name} mentions {mentioned}"
+
+
+def glued_paragraphs(text: str) -> list[str]:
+    """The paragraphs that Markdown appends to the list item on the line before, since no blank line separates them."""
+    item, continues = re.compile(r"[-*] |\d+\. "), re.compile(r"\s|[-*] |\d+\. |#|$")
+    lines = re.sub(r"^(---|```).*?^\1", "", text, flags=re.M | re.S).splitlines()
+    return [line for before, line in pairwise(lines) if item.match(before) and not continues.match(line)]
+
+
+@pytest.mark.parametrize("path", [DOCS.parent / "README.md", DOCS.parent / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))])
+def test_lists_end_with_a_blank_line(path: Path) -> None:
+    assert glued_paragraphs(path.read_text(encoding="utf-8")) == []
+
+
+def test_a_paragraph_that_is_glued_to_a_list_is_noticed() -> None:
+    assert glued_paragraphs("- an item\n  of two lines\n\ntext\n") == []
+    assert glued_paragraphs("1. an item\ntext\n") == ["text"]
 
 
 def test_every_lab_answers_a_question() -> None:

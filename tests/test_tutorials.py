@@ -12,17 +12,20 @@ from typing import Any
 import pytest
 import typer
 from typer.core import TyperGroup
+from typer.testing import CliRunner
 
 from regard.cli import app
 from regard.training.recipe_files import bundled_recipes, read_recipe
-from tests.support.tiny_runs import make_runs_tiny
+from tests.support.tiny_runs import PETIT_PAIRS, TINY, make_runs_tiny
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
-PAGES = sorted([DOCS / "index.md", *DOCS.glob("tutorials/*.md"), *DOCS.glob("how-to/*.md")])
+GUIDES = sorted([DOCS / "index.md", *DOCS.glob("tutorials/*.md"), *DOCS.glob("how-to/*.md")])
+PAGES = sorted({ROOT / "README.md", *GUIDES, *DOCS.glob("*.md"), *ROOT.glob("regard/models/*/README.md")})
 NOTEBOOKS = sorted(DOCS.glob("notebooks/*.py"))
 ANNOTATED = DOCS / "annotated/attention-is-all-you-need.py"
 COMMAND = re.compile(r"^ {4}((?:[A-Z_]+=\S+ )?regard (?:\\\n|.)*)$", re.M)
+CODE = re.compile(r"^```.*?^```|`[^`\n]*`", re.M | re.S)
 LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)")
 
 
@@ -48,11 +51,11 @@ def parse(arguments: list[str]) -> tuple[str, dict[str, Any]]:
     return name, command.make_context(name, arguments).params
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_every_command_in_the_guides_can_be_parsed(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Settings too: a misspelt key would only be noticed when the run starts."""
     monkeypatch.chdir(tmp_path)
-    Path("my_course").mkdir()  # these must exist
+    Path("my_course/average").mkdir(parents=True)  # these must exist
     Path("class.csv").touch()
     for arguments in commands(page):
         name, options = parse(arguments)
@@ -77,7 +80,7 @@ def test_wrong_commands_are_noticed(wrong: list[str], message: str) -> None:
 
 
 def test_the_guides_have_commands() -> None:
-    assert {page.stem for page in PAGES if not commands(page)} == {"index"}
+    assert {page.stem for page in GUIDES if not commands(page)} == {"index"}
     assert len(commands(DOCS / "index.md")) == 10
     multiline = [line for line in commands(DOCS / "tutorials/own-text.md") if "train.lr=0.003" in line]
     assert len(multiline) == 1
@@ -109,14 +112,14 @@ def created_paths(page: Path) -> set[str]:
 def test_no_two_guides_write_to_the_same_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who follows one after the other would be refused: runs and folders are not overwritten."""
     monkeypatch.chdir(tmp_path)
-    Path("my_course").mkdir()  # these must exist
+    Path("my_course/average").mkdir(parents=True)  # these must exist
     Path("class.csv").touch()
     owners: dict[str, str] = {}
-    for page in [*PAGES, DOCS / "text.md", DOCS / "training.md"]:
+    for page in [*GUIDES, DOCS / "text.md", DOCS / "training.md"]:
         for path in created_paths(page):
             assert path not in owners, f"{page.stem} and {owners[path]} both write {path}"
             owners[path] = page.stem
-    pages = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    pages = "".join(page.read_text(encoding="utf-8") for page in GUIDES)
     runs = [run for path in NOTEBOOKS for run in re.findall(r'out="([^"]+)"', path.read_text(encoding="utf-8"))]
     assert not owners.keys() & {*runs, *re.findall(r'out="([^"]+)"', pages)}
     assert len(runs) == len(set(runs)) > 3
@@ -129,12 +132,12 @@ def test_the_recipe_of_the_language_model_is_valid(tmp_path: Path) -> None:
     assert read_recipe(str(tmp_path / "notes.toml")).model["kind"] == tomllib.loads(recipe)["model"]["kind"]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_links_lead_to_files_and_headings(page: Path) -> None:
-    for target, anchor in LINK.findall(page.read_text(encoding="utf-8")):
+    for target, anchor in LINK.findall(CODE.sub("", page.read_text(encoding="utf-8"))):
         path = (page.parent / target).resolve() if target else page
         assert path.exists(), f"{page.name} links to {target}, which does not exist"
-        if anchor:
+        if anchor and path.suffix == ".md":  # test_docs.py checks those of lines
             headings = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.M)
             assert anchor in [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings]
 
@@ -146,6 +149,25 @@ def test_the_nginx_configuration_is_that_of_the_example() -> None:
     example = (ROOT / "examples/nginx/nginx.conf").read_text(encoding="utf-8")
     directives = [line.partition("#")[0].strip() for line in example.splitlines()]
     assert {line.partition("#")[0].strip() for line in shown[1].splitlines()} <= set(directives)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("without_type_checks")
+def test_the_commands_of_the_readme_run_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each finds what it needs: a bundled model, or what the commands before it wrote. Other tests start the server."""
+    monkeypatch.chdir(tmp_path)
+    runs = [arguments for arguments in commands(ROOT / "README.md") if arguments[0] not in ("demo", "serve")]
+    assert len(runs) >= 9
+    for name, *arguments in runs:
+        if name == "train":
+            settings = TINY | {"data.petit": PETIT_PAIRS, "train.steps": 2}
+            arguments += [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
+        if name == "data":
+            arguments += ["--pairs", "200"]
+        if name == "evaluate":
+            arguments += ["--limit", "20"]
+        result = CliRunner().invoke(app, [name, *arguments])
+        assert result.exit_code == 0, (name, arguments, result.output)
 
 
 @pytest.mark.slow
