@@ -52,27 +52,31 @@ STEPS = int(os.environ.get("ANNOTATED_STEPS", "700"))  # training steps in secti
 # ## 1–2 Introduction and background: what problem did the paper solve?
 #
 # **The task is machine translation.** In 2017 the best systems were *recurrent* networks (GNMT, Google's production
-# system) and *convolutional* ones (ByteNet, ConvS2S). All of them had an encoder that reads the source, a decoder
-# that writes the target one word at a time, and between them a layer of *attention*, with which the decoder looks
-# back at the source. The paper removes the recurrence and the convolutions, and keeps the attention.
+# system) and *convolutional* ones (ByteNet, ConvS2S). All of them had an encoder that reads the source and a decoder
+# that writes the target one token at a time. In GNMT and ConvS2S, *attention* connected the two: for each word that it
+# wrote, the decoder looked back at the source. The paper removes the recurrence and the convolutions, and keeps the
+# attention.
 #
-# | | how one position learns about another | steps that must run one after another | path between distant words |
-# |---|---|---|---|
-# | GNMT (recurrent) | state passed from word to word | as many as there are words | as long as the sentence |
-# | ConvS2S (convolutions) | windows of k words, layer by layer | one per layer | grows linearly with the distance |
-# | ByteNet (dilated convolutions) | windows that widen with each layer | one per layer | grows with its logarithm |
-# | Transformer | every word attends to every word | one per layer | 1 |
+# | | how a position learns about others | sequential steps in training | path between two words | attention |
+# |---|---|---|---|---|
+# | GNMT | a recurrent state, passed from word to word | one per word | their distance | decoder to encoder |
+# | ConvS2S | convolutions: windows of k words | one per layer | linear in the distance | decoder to encoder |
+# | ByteNet | dilated convolutions, wider in each layer | one per layer | logarithm of the distance | none |
+# | Transformer | every word attends to every word | one per layer | 1 | everywhere |
 #
-# Two things follow. A GPU can process all positions of a sentence at the same time, so training is much faster. And
-# a gradient reaches any other word in one step, so dependencies between distant words are easier to learn.
+# There are two consequences. A GPU can process all positions of a sentence at the same time, so training is much
+# faster. And one layer connects any two words, so dependencies between distant words are easier to learn.
 #
-# **What was new?** Not attention: Bahdanau et al. introduced it in 2014. New were self-attention as the *only* way
-# to move information between positions, several heads side by side, scores divided by √d_k, and positions added to
-# the embeddings.
+# **What was new?** Not attention between decoder and encoder, which Bahdanau et al. introduced in 2014, nor positions
+# added to the embeddings, which ConvS2S learned. Self-attention had been used too, mostly together with recurrent
+# layers. New were self-attention as the *only* way to move information between the positions of a text, several heads
+# in parallel, scores divided by √d_k, and positions computed from sines and cosines.
 #
-# **The data**: WMT 2014. English–German has 4.5 million sentence pairs and a byte-pair vocabulary of about 37,000
-# pieces shared by both languages; English–French has 36 million pairs and 32,000 word pieces. Choices were made on
-# newstest2013, results are reported on newstest2014.
+# **The data** is that of the WMT 2014 workshop: news, parliamentary speeches and web pages. English–German has 4.5
+# million sentence pairs and a byte-pair vocabulary of about 37,000 pieces shared by both languages; English–French has
+# 36 million pairs and 32,000 word pieces. Design choices were compared on the validation set newstest2013; the results
+# are BLEU scores on the test set newstest2014, sentences from newspapers. A second task, parsing English sentences,
+# shows that the model is not limited to translation (section 6.3).
 
 # %% [markdown]
 # ## 3 Model architecture
@@ -96,8 +100,8 @@ network = regard.build(config)
 print(f"{sum(p.numel() for p in network.parameters()):,} parameters")
 
 # %% [markdown]
-# and this is what it is made of. The diagram is drawn from the network itself: each box is a class, each arrow a
-# part, with the number of times that it occurs.
+# The next diagram shows its classes. It is drawn from the network itself: an arrow leads from a class to each of its
+# parts, and ×N means that it has N of them.
 
 # %%
 from collections import Counter
@@ -106,7 +110,7 @@ from torch import nn
 
 
 def parts(module: nn.Module) -> Counter:
-    """The classes of a module's direct parts, and how often each occurs; containers of torch are looked into."""
+    """Count the classes of a module's direct parts. Containers of torch are replaced by their contents."""
     counts = Counter()
     for child in module.children():
         if type(child) in (nn.ModuleList, nn.Sequential, nn.Identity):
@@ -117,7 +121,7 @@ def parts(module: nn.Module) -> Counter:
 
 
 def class_diagram(root: nn.Module):
-    """Boxes for the classes of a network, one row per level, and arrows from each to its parts."""
+    """Draw a box for each class of a network, one row per level, with arrows to its parts."""
     example = {type(module): module for module in reversed(list(root.modules()))}
     level, todo = {type(root): 0}, [type(root)]
     while todo:
@@ -154,7 +158,7 @@ plt.show()
 # is a residual connection and a layer normalisation: LayerNorm(x + Sublayer(x)).
 #
 # **Decoder.** The same, with a third part between the two: attention over the encoder's output. Its self-attention
-# is masked, so that position *i* cannot see the words after it, which it is to predict.
+# is masked, so that position *i* cannot see the words after it, which it must predict.
 #
 # In Regard both are one class. `cross` makes it a decoder layer; `norm="post"` is the paper's order, `norm="pre"`
 # normalises before each part instead, which trains without a long warm-up and is used on this page:
@@ -247,8 +251,8 @@ plt.tight_layout()
 plt.show()
 
 # %% [markdown]
-# Blue means *may attend*. The causal mask is what makes training parallel: all positions of a target are predicted
-# at once, and none of them sees its answer. The test is to change a later token: no earlier output may move.
+# Blue means *may attend*. The causal mask makes it possible to train on all positions of a target in parallel: none
+# of them sees the token that it must predict. To test the mask, change a later token: no earlier output may change.
 
 # %%
 source, target = torch.randint(0, 2_000, (1, 6)), torch.randint(0, 2_000, (1, 9))
@@ -358,14 +362,14 @@ tokenizer = regard.train_tokenizer([text for pair in training for text in pair],
 print(tokenizer.pieces(tokenizer.encode(training[0][0])))
 
 # %% [markdown]
-# The decoder learns by *shifting*: it reads the target behind a start token and predicts the target in front of an
-# end token. (Regard uses `<pad>` as the start token; it is never predicted.) One forward pass trains all positions.
+# The decoder reads the target *shifted* by one position: its input begins with a start token, and its output ends with
+# an end token. (Regard uses `<pad>` as the start token; it is never predicted.) One forward pass trains all positions.
 #
 #     reads:     <pad>  The   cat   sleeps  .
 #     predicts:  The    cat   sleeps  .    </s>
 #
-# A batch contains sentences of similar length, so that little of it is padding, and as many of them as fit into a
-# number of tokens: 25,000 per side in the paper, 2,000 here.
+# A batch contains sentences of similar length, so that little of it is padding. Its size is limited by the number of
+# tokens: about 25,000 per side in the paper, 2,000 here.
 
 # %%
 IGNORED = -100  # the label of padding, which the loss leaves out
@@ -428,10 +432,12 @@ plt.show()
 # %% [markdown]
 # ### 5.4 Regularization
 #
-# Besides dropout, the paper smooths the labels: the correct token should get the probability 0.9, and the rest is
-# spread over the vocabulary. The model then learns not to be too certain, which costs perplexity and gains BLEU. The
-# picture shows the loss of a prediction that becomes ever more certain of the right answer: with smoothing,
-# certainty is punished at last.
+# The paper uses two regularizers. *Dropout*, with a rate of 0.1 in the base model, is applied to the output of each
+# part of a layer before it is added to the residual, and to the sums of embeddings and positions. *Label smoothing*
+# with ε = 0.1 trains the model to give the correct token a probability of 0.9 and to spread the rest over the
+# vocabulary. The model learns to be less certain, which makes perplexity worse but improves BLEU. The picture shows
+# the loss of a prediction that becomes more and more certain of the right token. Without smoothing the loss keeps
+# falling; with smoothing it rises again when the model is too certain.
 
 # %%
 certainty = torch.arange(1, 100).float()
@@ -449,7 +455,7 @@ plt.show()
 # %% [markdown]
 # ### The training loop
 #
-# Everything above, in one loop. `regard train` does the same with checkpoints, validation, mixed precision and
+# The loop combines everything above. `regard train` does the same with checkpoints, validation, mixed precision and
 # several GPUs.
 
 
@@ -500,10 +506,12 @@ losses = train(network, batches, STEPS)
 # %% [markdown]
 # ## 6 Results
 #
-# ### Translating: greedy search
+# ### 6.1 Machine translation
 #
-# The decoder reads the start token, takes the most probable next token, reads that too, and so on until the end
-# token. Written out, without a cache, one sentence at a time:
+# #### Greedy search
+#
+# The simplest way to translate: give the decoder the start token, append the most probable next token to its input, and
+# repeat until that is the end token. Here without a cache, one sentence at a time:
 
 
 # %%
@@ -523,12 +531,12 @@ for french, english in test[:4]:
     print(f"{french}\n  model:     {translate_greedily(french)}\n  reference: {english}")
 
 # %% [markdown]
-# ### Beam search
+# #### Beam search
 #
-# The paper keeps the 4 best beginnings instead of one, and divides the score of a translation by a power of its
-# length, ((5 + length) / 6)^0.6, because longer translations have lower probabilities. Regard's search does this for
-# batches, with a cache of keys and values, so that each step computes one new position only. `regard.Model` is a
-# network with its tokenizer:
+# The paper keeps the 4 best partial translations instead of one, and divides the log-probability of each by ((5 +
+# length) / 6)^0.6, because longer translations have lower probabilities. It also averages the weights of the last 5
+# checkpoints (20 for the big model), which this page does not. Regard's search translates batches, with a cache of keys
+# and values, so that each step computes only one new position. `regard.Model` is a network with its tokenizer:
 
 # %%
 special = regard.SpecialIds(start=tokenizer.pad, end=(tokenizer.end,))
@@ -542,26 +550,9 @@ scores = regard.evaluate(model, list(sources), list(references))
 print(f"BLEU {scores.bleu.value:.1f}, chrF2++ {scores.chrf.value:.1f}   ({scores.bleu.signature})")
 
 # %% [markdown]
-# ### Attention visualizations
+# #### Table 2
 #
-# What does the decoder look at when it writes a word? These are the weights of encoder–decoder attention. Rows are
-# the words that are written, columns the words that are read.
-
-# %%
-seen = model.attend(test[3][0]).maps["cross"]  # weights: [layers, heads, target, source]
-figure, panels = plt.subplots(1, seen.weights.shape[1], figsize=(13, 4), sharey=True)
-for head, panel in enumerate(panels):
-    panel.imshow(seen.weights[-1, head].numpy(), cmap="Blues", vmin=0, vmax=1)
-    panel.set(title=f"last layer, head {head + 1}", xticks=range(len(seen.keys)), yticks=range(len(seen.writes)))
-    panel.set_xticklabels(seen.keys, rotation=90)
-    panel.set_yticklabels(seen.writes)
-plt.tight_layout()
-plt.show()
-
-# %% [markdown]
-# ### What the paper reports
-#
-# Table 2 of the paper: BLEU on newstest2014, and the training cost in floating-point operations.
+# Table 2 of the paper gives BLEU on newstest2014 and the training cost in floating-point operations:
 #
 # | model | BLEU En–De | BLEU En–Fr | cost En–De | cost En–Fr |
 # |---|---|---|---|---|
@@ -576,12 +567,66 @@ plt.show()
 # | Transformer (base) | 27.3 | 38.1 | 3.3 · 10¹⁸ | 3.3 · 10¹⁸ |
 # | Transformer (big) | 28.4 | 41.8 | 2.3 · 10¹⁹ | 2.3 · 10¹⁹ |
 #
-# The single big model is better than all earlier ensembles, for a fraction of their cost; the base model costs a
-# fiftieth of the GNMT ensemble's training. How the authors count operations: training time × number of GPUs × the
-# sustained rate of the GPU. For the base model, with 9.5 TFLOPS for a P100:
+# A single big model is better than all earlier ensembles, at a fraction of their training cost. On English–German, the
+# base model is also better than all of them, at about a fiftieth of the cost of the GNMT ensemble. The authors estimate
+# operations as training time × number of GPUs × the sustained rate of a GPU. For the base model, with 9.5 TFLOPS for
+# a P100:
 
 # %%
 print(f"{12 * 3600 * 8 * 9.5e12:.1e} operations")
+
+# %% [markdown]
+# ### 6.2 Model variations
+#
+# Table 3 of the paper changes one thing at a time in the base model and reports BLEU on newstest2013 (English–German),
+# where the base model has 25.8:
+#
+# | | change | BLEU |
+# |---|---|---|
+# | A | 1, 4, 16 or 32 heads instead of 8, at the same cost | 24.9, 25.5, 25.8, 25.4 |
+# | B | keys of width 16 or 32 instead of 64 | 25.1, 25.4 |
+# | C | 2, 4 or 8 layers instead of 6 | 23.7, 25.3, 25.5 |
+# | C | d_model of 256 or 1,024 instead of 512 (keys and values of 32 or 128) | 24.5, 26.0 |
+# | C | d_ff of 1,024 or 4,096 instead of 2,048 | 25.4, 26.2 |
+# | D | no dropout, or 0.2 instead of 0.1 | 24.6, 25.5 |
+# | D | no label smoothing, or 0.2 instead of 0.1 | 25.3, 25.7 |
+# | E | learned positions instead of sinusoids | 25.7 |
+# | big | d_model 1,024, d_ff 4,096, 16 heads, dropout 0.3, 300,000 steps | 26.4 |
+#
+# One head is worse than eight, and so are too many. Larger models are better if dropout keeps them from overfitting.
+# Learned positions are as good as sinusoids; the authors chose sinusoids because they might extend to longer sentences
+# than those in training. `regard lab ablation` makes such a table with small models.
+#
+# ### 6.3 English constituency parsing
+#
+# To show that the model is not limited to translation, the paper trains one with 4 layers and d_model = 1,024 to write
+# the parse tree of an English sentence as a sequence of brackets. On section 23 of the Wall Street Journal, it reaches
+# an F1 of 91.3 with only the 40,000 sentences of the Penn Treebank, and 92.7 with 17 million more sentences that
+# were parsed automatically: better than most earlier parsers, without a design for the task. Regard has no parser.
+#
+# ## 7 Conclusion
+#
+# The paper calls the Transformer the first sequence transduction model based entirely on attention. As future work, it
+# names other kinds of data (images, audio and video), attention restricted to a neighbourhood for long inputs, and
+# less sequential generation. Section 4 of this page measured the path length of restricted attention.
+
+# %% [markdown]
+# ## Appendix: attention visualizations
+#
+# The paper ends with pictures of encoder self-attention: heads that follow distant dependencies, resolve a pronoun, and
+# reflect the structure of a sentence. Below is the encoder–decoder attention of the model from this page. It shows
+# which source tokens (columns) the decoder attends to when it writes each token (rows).
+
+# %%
+seen = model.attend(test[3][0]).maps["cross"]  # weights: [layers, heads, target, source]
+figure, panels = plt.subplots(1, seen.weights.shape[1], figsize=(13, 4), sharey=True)
+for head, panel in enumerate(panels):
+    panel.imshow(seen.weights[-1, head].numpy(), cmap="Blues", vmin=0, vmax=1)
+    panel.set(title=f"last layer, head {head + 1}", xticks=range(len(seen.keys)), yticks=range(len(seen.writes)))
+    panel.set_xticklabels(seen.keys, rotation=90)
+    panel.set_yticklabels(seen.writes)
+plt.tight_layout()
+plt.show()
 
 # %% [markdown]
 # ## Where to go from here
