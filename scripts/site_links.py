@@ -1,4 +1,8 @@
-"""Links of the documentation site. MkDocs calls `on_page_markdown` and `on_page_content` for each page.
+"""Links and navigation of the documentation site. MkDocs calls `on_config` once, and `on_page_markdown` and
+`on_page_content` for each page.
+
+The navigation of mkdocs.yml lists the pages that are written by hand. The pages of commands and of labs, which are
+generated, are added to it.
 
 In the repository, pages also link to code and to other files that are not part of the site. On the site, such a link
 becomes its text. Links to the results of the labs and to the models' cards lead to the copies that the site has.
@@ -8,6 +12,11 @@ import posixpath
 import re
 from pathlib import Path
 from typing import Any
+
+import typer
+
+from regard.cli import app
+from regard.labs.lab import NAMES
 
 ROOT = Path(__file__).parent.parent
 
@@ -19,6 +28,35 @@ COPIES = (
     (re.compile(r"regard/models/([\w-]+)/README\.md"), r"models/\1.md"),
 )
 """Files of the repository that the site has at another path."""
+
+
+COMMANDS_INDEX = "reference/commands/index.md"
+LABS_INDEX = "labs/README.md"
+
+
+def on_config(config: Any) -> Any:
+    """The configuration of the site, with the generated pages in its navigation."""
+    config.nav = with_generated_pages(config.nav)
+    return config
+
+
+def with_generated_pages(navigation: Any) -> Any:
+    """The navigation with the page of each command after the index of commands, and of each lab after that of labs.
+
+    >>> with_generated_pages([{"Labs": ["labs/README.md"]}])[0]["Labs"][:2]
+    ['labs/README.md', {'scaling': 'labs/scaling.md'}]
+    """
+    if isinstance(navigation, dict):
+        return {title: with_generated_pages(part) for title, part in navigation.items()}
+    if not isinstance(navigation, list):
+        return navigation
+    pages = [with_generated_pages(part) for part in navigation]
+    if COMMANDS_INDEX in pages:
+        root: Any = typer.main.get_command(app)
+        pages += [{f"regard {name}": f"reference/commands/{name}.md"} for name in root.commands]
+    if LABS_INDEX in pages:
+        pages += [{name: f"labs/{name}.md"} for name in NAMES]
+    return pages
 
 
 def on_page_markdown(markdown: str, page: Any, files: Any, **_: object) -> str:

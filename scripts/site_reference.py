@@ -4,12 +4,12 @@ MkDocs runs this file through the plugin mkdocs-gen-files (see mkdocs.yml). It w
 commands, the recipe keys and the HTTP API, and copies the results of the labs and the cards of the bundled models.
 """
 
-import html
+import importlib
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import griffe
 import mkdocs_gen_files
@@ -17,7 +17,11 @@ import typer
 
 import regard
 from regard.cli import app
+from regard.training.recipe import DERIVED_MODEL_KEYS
 from scripts.site_demo import demo_page
+from scripts.site_http import http_page
+from scripts.site_markdown import as_code, as_line, in_cell
+from scripts.site_types import recipe_type
 
 ROOT = Path(__file__).parent.parent
 API_GROUPS = {
@@ -45,6 +49,16 @@ SECTIONS = {
     "decode": "regard.decoding.options.Decoding",
 }
 """The sections of a recipe, and the classes that define their keys."""
+DERIVED = {("model", key) for key in DERIVED_MODEL_KEYS}
+"""Fields of the classes that a recipe cannot set, because they follow from the text and the task."""
+MODEL_KEYS = [
+    '| `model.preset` | string | | A preset, such as "paper-base", whose settings are the defaults of the section. |',
+    "| `model.start` | string | | A model to fine-tune: a bundled name, a run or a Hugging Face folder. It replaces "
+    "the other settings of the section, except for the dropout rates. |",
+]
+"""Keys that a recipe has in addition to the fields of the class."""
+TOML_DEFAULTS = {"True": "true", "False": "false", "None": "", "()": "[]", "''": '""'}
+"""Default values in the notation of TOML, where it differs from Python's."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +66,6 @@ class DocumentedField:
     """A field of a dataclass, as its source declares it."""
 
     name: str
-    type: str
     default: str
     text: str
 
@@ -84,7 +97,7 @@ def _command(title: str, command: Any, top: bool) -> Iterator[str]:
     yield f"{'#' if top else '##'} `{title}`\n"
     for paragraph in (command.help or "").split("\n\n"):
         example = paragraph.removeprefix("Example: ")
-        yield f"    {example}\n" if example != paragraph else f"{_escaped(paragraph)}\n"
+        yield f"    {example}\n" if example != paragraph else f"{as_line(paragraph)}\n"
     options = [parameter for parameter in command.params if parameter.name != "help" and not parameter.hidden]
     if not options:
         return
@@ -93,8 +106,8 @@ def _command(title: str, command: Any, top: bool) -> Iterator[str]:
         names = " ".join(f"`{name}`" for name in (*option.opts, *option.secondary_opts))
         if option.param_type_name == "argument":
             names = f"`{(option.metavar or option.name).strip('{}').upper()}`"
-        default = "" if option.default in (None, "", False) or callable(option.default) else _code(option.default)
-        yield f"| {names} | {default} | {_cell(option.help or '')} |"
+        default = "" if option.default in (None, "", False) or callable(option.default) else as_code(option.default)
+        yield f"| {names} | {default} | {in_cell(option.help or '')} |"
     yield ""
 
 
@@ -104,24 +117,28 @@ def recipe_page() -> str:
         "# Recipe keys",
         "",
         "A recipe is a TOML file with the sections below. `--set section.key=value` overrides a key, and a misspelt",
-        "key is an error that suggests the right one.",
+        "key is an error that suggests the right one. [Train a model](../training.md) explains recipes by examples.",
         "",
     ]
     for section, path in SECTIONS.items():
         module, _, class_name = path.rpartition(".")
         documented = griffe.load(module)[class_name]
+        hints = get_type_hints(getattr(importlib.import_module(module), class_name))
         lines += [
             f"## `[{section}]`",
             "",
-            _escaped(_first_docstring(documented)),
+            as_line(_first_docstring(documented)),
             "",
             "| key | type | default | |",
             "|---|---|---|---|",
         ]
         lines += [
-            f"| `{section}.{field.name}` | {_code(field.type)} | {_code(field.default)} | {_cell(field.text)} |"
+            f"| `{section}.{field.name}` | {recipe_type(hints[field.name])} | {as_code(field.default)} | "
+            f"{in_cell(field.text)} |"
             for field in documented_fields(documented)
+            if (section, field.name) not in DERIVED
         ]
+        lines += MODEL_KEYS if section == "model" else []
         lines.append("")
     return "\n".join(lines)
 
@@ -131,75 +148,14 @@ def documented_fields(class_: Any) -> Iterator[DocumentedField]:
     for name, attribute in class_.attributes.items():
         if name.startswith("_") or "property" in attribute.labels or attribute.annotation is None:
             continue
-        default = "required" if attribute.value is None else str(attribute.value)
-        yield DocumentedField(name, str(attribute.annotation), default, _first_docstring(attribute))
+        default = (
+            "required" if attribute.value is None else TOML_DEFAULTS.get(str(attribute.value), str(attribute.value))
+        )
+        yield DocumentedField(name, default, _first_docstring(attribute))
 
 
 def _first_docstring(documented: Any) -> str:
     return " ".join(documented.docstring.value.split()) if documented.docstring else ""
-
-
-def http_page() -> str:
-    """The endpoints of `regard serve`, from its OpenAPI schema."""
-    from fastapi.testclient import TestClient
-
-    from regard.server.app import create_app
-    from regard.server.guards import AccessRules
-    from regard.server.model_registry import ModelRegistry
-
-    client = TestClient(create_app(ModelRegistry([]), AccessRules(["localhost"])), base_url="http://localhost")
-    schema = client.get("/openapi.json").json()
-    lines = [
-        "# HTTP API",
-        "",
-        "`regard serve` answers these requests on 127.0.0.1:7878. Its complete schema is at `/openapi.json`.",
-        "",
-    ]
-    for path, methods in schema["paths"].items():
-        for method, operation in methods.items():
-            lines += [
-                f"## `{method.upper()} {path}`",
-                "",
-                _escaped(operation.get("description", operation["summary"])),
-                "",
-            ]
-            lines += list(_body_fields(operation, schema))
-    return "\n".join(lines)
-
-
-def _body_fields(operation: Mapping[str, Any], schema: Mapping[str, Any]) -> Iterator[str]:
-    """The table of the fields of a request's body."""
-    body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
-    if "$ref" in body:
-        body = schema["components"]["schemas"][body["$ref"].rpartition("/")[2]]
-    if not body.get("properties"):
-        return
-    yield "| field | type | default | |\n|---|---|---|---|"
-    for field, details in body["properties"].items():
-        options = [details, *details.get("anyOf", [])]
-        types = dict.fromkeys(str(option["type"]) for option in options if option.get("type", "null") != "null")
-        default = "required" if field in body.get("required", ()) else details.get("default")
-        yield (
-            f"| `{field}` | {' or '.join(types) or 'object'} | {'' if default is None else _code(default)} | "
-            f"{_cell(details.get('description', ''))} |"
-        )
-    yield ""
-
-
-def _code(value: object) -> str:
-    """A value as code in a cell of a table, where backticks would keep the backslash of an escaped bar."""
-    return f"<code>{html.escape(str(value), quote=False).replace('|', '&#124;')}</code>"
-
-
-def _cell(text: str) -> str:
-    """Text in a cell of a table."""
-    return _escaped(text).replace("|", "\\|")
-
-
-def _escaped(text: str) -> str:
-    """Text in one line, with angle brackets outside of code shown as they are."""
-    parts = " ".join(text.split()).split("`")
-    return "`".join(part if number % 2 else part.replace("<", "\\<") for number, part in enumerate(parts))
 
 
 def write_page(path: str, text: str) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 import matplotlib.pyplot as plt
 import pytest
 
-from scripts.site_links import link_to_html, on_page_content, rewrite_links
+from regard.labs.lab import NAMES
+from scripts.site_links import COMMANDS_INDEX, link_to_html, on_page_content, rewrite_links, with_generated_pages
 
 ROOT = Path(__file__).parent.parent
 ANNOTATED = ROOT / "docs/annotated/attention-is-all-you-need.py"
@@ -48,6 +49,20 @@ def test_every_page_is_in_the_navigation() -> None:
     navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
     pages = [path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")]
     assert [page for page in pages if page not in navigation] == []
+
+
+def test_the_navigation_has_the_page_of_every_command_and_lab() -> None:
+    """In sections of their own: the index of a section is only its heading, and would hide the list of commands."""
+    navigation = [{"Labs": ["labs/README.md"]}, {"Reference": ["api.md", {"Commands": [COMMANDS_INDEX]}]}]
+    labs, reference = with_generated_pages(navigation)
+    assert labs["Labs"] == ["labs/README.md", *({name: f"labs/{name}.md"} for name in NAMES)]
+    api, section = reference["Reference"]
+    assert api == "api.md"
+    assert section["Commands"][0] == COMMANDS_INDEX
+    assert {"regard train": "reference/commands/train.md"} in section["Commands"]
+    written = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    assert f"- Commands:\n          - {COMMANDS_INDEX}" in written
+    assert "- Labs:\n      - labs/README.md" in written
 
 
 @pytest.mark.slow

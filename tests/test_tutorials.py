@@ -24,7 +24,7 @@ GUIDES = sorted([DOCS / "index.md", *DOCS.glob("tutorials/*.md"), *DOCS.glob("ho
 PAGES = sorted({ROOT / "README.md", *GUIDES, *DOCS.glob("*.md"), *ROOT.glob("regard/models/*/README.md")})
 NOTEBOOKS = sorted(DOCS.glob("notebooks/*.py"))
 ANNOTATED = DOCS / "annotated/attention-is-all-you-need.py"
-COMMAND = re.compile(r"^ {4}((?:[A-Z_]+=\S+ )?regard (?:\\\n|.)*)$", re.M)
+COMMAND = re.compile(r"^ {4}((?:[A-Z_]+=\S+ |torchrun (?:\\\n|.)*? -m )?regard (?:\\\n|.)*)$", re.M)
 CODE = re.compile(r"^```.*?^```|`[^`\n]*`", re.M | re.S)
 LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)")
 
@@ -35,7 +35,7 @@ UsageError = next(each for each in typer.BadParameter.__mro__ if each.__name__ =
 
 
 def commands(page: Path) -> list[list[str]]:
-    """The arguments of every `regard` command that stands in a block of its own, without comments."""
+    """The arguments of every `regard` command in an indented block, also after `torchrun`, without comments."""
     lines = [line.replace("\\\n", " ") for line in COMMAND.findall(page.read_text(encoding="utf-8"))]
     words = [shlex.split(line, comments=True) for line in lines]
     return [line[line.index("regard") + 1 :] for line in words]
@@ -59,7 +59,7 @@ def test_every_command_in_the_guides_can_be_parsed(page: Path, tmp_path: Path, m
     Path("class.csv").touch()
     for arguments in commands(page):
         name, options = parse(arguments)
-        if name == "train" and not options["recipe"].endswith(".toml"):
+        if name == "train" and options["recipe"] != "RECIPE" and not options["recipe"].endswith(".toml"):
             assert options["recipe"] in bundled_recipes()
             read_recipe(options["recipe"], options["overrides"] or [])
 

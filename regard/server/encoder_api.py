@@ -29,7 +29,9 @@ class TextsRequest(PageRequest):
     """Texts to classify or tag."""
 
     model: ModelName = None
-    texts: Annotated[list[Text], Field(min_length=1, max_length=limits.MAX_TEXTS)]
+    texts: Annotated[
+        list[Text], Field(min_length=1, max_length=limits.MAX_TEXTS, description="Texts to classify or tag.")
+    ]
 
 
 class FillRequest(PageRequest):

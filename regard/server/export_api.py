@@ -23,7 +23,7 @@ Index = Annotated[int | None, Field(ge=0, le=10_000, description="Counted from 0
 class AttentionPageRequest(AttendRequest):
     """A text whose attention is written to a file, and the kind, layer and head that it shows first."""
 
-    kind: AttentionKind | None = None
+    kind: Annotated[AttentionKind | None, Field(description="Kind of attention that the page shows first.")] = None
     layer: Index = None
     head: Annotated[Index, Field(description="Without a head, the mean of the layer's heads.")] = None
 

@@ -32,7 +32,7 @@ class WrittenRequest(AttendRequest):
 class HeadRequest(WrittenRequest):
     """A head, and the text for which its computation is shown."""
 
-    head: HeadField
+    head: Annotated[HeadField, Field(description="The head whose computation is shown.")]
 
 
 class HeadEffect(BaseModel):

@@ -19,7 +19,7 @@ from regard.server.attention_data import max_target_tokens, to_json
 from regard.server.client_disconnect import cancel_on_disconnect
 from regard.server.http_errors import error_responses
 from regard.server.model_registry import ModelRegistry, ServedModel
-from regard.server.page_api import AttendedText, ModelName, PageRequest, body_schema
+from regard.server.page_api import AttendedTarget, AttendedText, ModelName, PageRequest, body_schema
 from regard.server.request_body import JSON_TYPE, parse_request
 
 
@@ -28,7 +28,7 @@ class LayersRequest(PageRequest):
 
     model: ModelName = None
     source: AttendedText
-    target: AttendedText | None = None
+    target: AttendedTarget = None
 
 
 def routes(registry: ModelRegistry) -> APIRouter:

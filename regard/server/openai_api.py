@@ -32,7 +32,7 @@ class StreamOptions(BaseModel):
     """Options of a stream."""
 
     model_config = ConfigDict(extra="ignore")
-    include_usage: bool = False
+    include_usage: Annotated[bool, Field(description="Whether the last piece has the numbers of tokens.")] = False
 
 
 class CompletionRequest(BaseModel):
@@ -40,24 +40,45 @@ class CompletionRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
-    model: Annotated[str, Field(max_length=64)]
+    model: Annotated[str, Field(max_length=64, description="Name of a served model.")]
     prompt: Annotated[
-        Text | Annotated[list[Text], Field(min_length=1, max_length=limits.MAX_TEXTS)], Field(union_mode="smart")
+        Text | Annotated[list[Text], Field(min_length=1, max_length=limits.MAX_TEXTS)],
+        Field(union_mode="smart", description="The text to continue, or a list of texts."),
     ]
-    max_tokens: Annotated[int, Field(ge=1, le=limits.MAX_NEW_TOKENS), *JSON_INTEGER] | None = DEFAULT_MAX_TOKENS
-    temperature: Annotated[float, Field(ge=0, le=2)] | None = 1.0
-    top_p: Annotated[float, Field(gt=0, le=1)] | None = 1.0
-    n: Annotated[int, Field(ge=1, le=limits.MAX_TEXTS), *JSON_INTEGER] | None = 1
-    stop: StopString | Annotated[list[StopString], Field(max_length=limits.MAX_STOP_STRINGS)] | None = None
-    seed: Annotated[int, Field(ge=0, le=2**53), *JSON_INTEGER] | None = None
-    stream: bool | None = False
-    stream_options: StreamOptions | None = None
-    echo: bool | None = False
+    max_tokens: Annotated[
+        Annotated[int, Field(ge=1, le=limits.MAX_NEW_TOKENS), *JSON_INTEGER] | None,
+        Field(description="Maximum number of new tokens."),
+    ] = DEFAULT_MAX_TOKENS
+    temperature: Annotated[
+        Annotated[float, Field(ge=0, le=2)] | None,
+        Field(description="0 is greedy; otherwise sample: 1 uses the model's distribution, lower values sharpen it."),
+    ] = 1.0
+    top_p: Annotated[
+        Annotated[float, Field(gt=0, le=1)] | None,
+        Field(description="Sample among the fewest tokens that have this total probability; 1 disables."),
+    ] = 1.0
+    n: Annotated[
+        Annotated[int, Field(ge=1, le=limits.MAX_TEXTS), *JSON_INTEGER] | None,
+        Field(description="Number of completions of each prompt."),
+    ] = 1
+    stop: Annotated[
+        StopString | Annotated[list[StopString], Field(max_length=limits.MAX_STOP_STRINGS)] | None,
+        Field(description="A text before which generation stops, or a list of such texts."),
+    ] = None
+    seed: Annotated[
+        Annotated[int, Field(ge=0, le=2**53), *JSON_INTEGER] | None,
+        Field(description="Random seed; the same seed and prompt give the same text."),
+    ] = None
+    stream: Annotated[bool | None, Field(description="Whether to send the text in pieces, as server-sent events.")] = (
+        False
+    )
+    stream_options: Annotated[StreamOptions | None, Field(description="Options of a stream.")] = None
+    echo: Annotated[bool | None, Field(description="Whether the text begins with the prompt.")] = False
     logprobs: Annotated[
         Literal[0] | None,
         Field(description="0 returns the log-probability of each generated token. Alternatives are not supported."),
     ] = None
-    user: Annotated[str, Field(max_length=256)] | None = None
+    user: Annotated[Annotated[str, Field(max_length=256)] | None, Field(description="Accepted and ignored.")] = None
     best_of: Annotated[Literal[1] | None, Unsupported] = None
     frequency_penalty: Annotated[Literal[0] | None, Unsupported] = None
     presence_penalty: Annotated[Literal[0] | None, Unsupported] = None

@@ -26,9 +26,10 @@ class EmbeddingsRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
-    model: Annotated[str, Field(max_length=64)]
+    model: Annotated[str, Field(max_length=64, description="Name of a served model.")]
     input: Annotated[
-        Text | Annotated[list[Text], Field(min_length=1, max_length=limits.MAX_TEXTS)], Field(union_mode="smart")
+        Text | Annotated[list[Text], Field(min_length=1, max_length=limits.MAX_TEXTS)],
+        Field(union_mode="smart", description="The text to embed, or a list of texts."),
     ]
     encoding_format: Annotated[
         Literal["float", "base64"],
@@ -38,7 +39,7 @@ class EmbeddingsRequest(BaseModel):
         Annotated[int, Field(ge=1), *JSON_INTEGER] | None,
         Field(description="Must be the width of the model if it is given: vectors cannot be shortened."),
     ] = None
-    user: Annotated[str, Field(max_length=256)] | None = None
+    user: Annotated[Annotated[str, Field(max_length=256)] | None, Field(description="Accepted and ignored.")] = None
 
     def texts(self) -> list[str]:
         """The texts as a list."""

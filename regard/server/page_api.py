@@ -34,14 +34,26 @@ class PageRequest(BaseModel):
 ModelName = Annotated[
     str | None, Field(max_length=64, description="Name of a served model. The default is the first suitable one.")
 ]
-AttendedText = Annotated[str, Field(min_length=1, max_length=limits.MAX_ATTENTION_CHARACTERS, pattern=r"\S")]
+AttendedText = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=limits.MAX_ATTENTION_CHARACTERS,
+        pattern=r"\S",
+        description="Text that the model reads.",
+    ),
+]
+AttendedTarget = Annotated[
+    AttendedText | None,
+    Field(description="Target text of a translator; without one, the model translates the source first."),
+]
 
 
 class PageTranslateRequest(PageRequest):
     """A text to translate."""
 
     model: ModelName = None
-    text: Annotated[str, Field(max_length=limits.MAX_REQUEST_CHARACTERS)]
+    text: Annotated[str, Field(max_length=limits.MAX_REQUEST_CHARACTERS, description="Text to translate.")]
     beam: Annotated[int, Field(ge=1, le=limits.MAX_BEAM, description="Beam width."), *JSON_INTEGER] = DEFAULT_BEAM
     n_best: Annotated[
         int,
@@ -78,9 +90,9 @@ TokenIds = Annotated[
 class HeadField(PageRequest):
     """A head, counted from 0."""
 
-    kind: Literal["encoder", "decoder", "cross"]
-    layer: Number
-    head: Number
+    kind: Annotated[Literal["encoder", "decoder", "cross"], Field(description="Kind of attention.")]
+    layer: Annotated[Number, Field(description="Layer, counted from 0.")]
+    head: Annotated[Number, Field(description="Head, counted from 0.")]
 
     @property
     def name(self) -> HeadName:
@@ -91,9 +103,9 @@ class HeadField(PageRequest):
 class WeightField(HeadField):
     """A new attention weight. The other weights of its row are rescaled."""
 
-    row: Number
-    column: Number
-    weight: Annotated[float, Field(ge=0, le=1, strict=False)]
+    row: Annotated[Number, Field(description="Position of the token that attends.")]
+    column: Annotated[Number, Field(description="Position of the token that is attended to.")]
+    weight: Annotated[float, Field(ge=0, le=1, strict=False, description="The new weight.")]
 
 
 class ChangesField(PageRequest):
@@ -109,7 +121,13 @@ class ChangesField(PageRequest):
             description="Positions of tokens of the source that nothing may attend to.",
         ),
     ] = Field(default_factory=list)
-    weights: Annotated[list[WeightField], Field(max_length=limits.MAX_WEIGHT_CHANGES)] = Field(default_factory=list)
+    weights: Annotated[
+        list[WeightField],
+        Field(
+            max_length=limits.MAX_WEIGHT_CHANGES,
+            description="New attention weights. The other weights of each row are rescaled to keep its sum.",
+        ),
+    ] = Field(default_factory=list)
 
     def changes(self) -> AttentionChanges:
         """The same as `regard.decoding.interventions` takes it."""
@@ -122,21 +140,27 @@ class AttendRequest(PageRequest):
 
     model: ModelName = None
     source: AttendedText
-    target: AttendedText | None = None
+    target: AttendedTarget = None
     beginning: Annotated[
         TokenIds, Field(description="Ids that the translation must begin with, if no target is given.")
     ] = Field(default_factory=list)
-    changes: ChangesField = Field(default_factory=ChangesField)
+    changes: Annotated[ChangesField, Field(description="Changes to the attention that apply to this request only.")] = (
+        Field(default_factory=ChangesField)
+    )
 
 
 class NextTokenRequest(PageRequest):
     """A text and the sampling options for the token after it."""
 
     model: ModelName = None
-    text: Annotated[str, Field(min_length=1, max_length=limits.MAX_REQUEST_CHARACTERS)]
-    temperature: Annotated[float, Field(ge=0, le=100, strict=False)] = 1.0
+    text: Annotated[str, Field(min_length=1, max_length=limits.MAX_REQUEST_CHARACTERS, description="Text to continue.")]
+    temperature: Annotated[
+        float, Field(ge=0, le=100, strict=False, description="Values below 1 sharpen the distribution; 0 is greedy.")
+    ] = 1.0
     top_k: Annotated[int, Field(ge=0, le=1_000_000, description="0 keeps all tokens."), *JSON_INTEGER] = 0
-    top_p: Annotated[float, Field(gt=0, le=1, strict=False)] = 1.0
+    top_p: Annotated[
+        float, Field(gt=0, le=1, strict=False, description="Total probability of the tokens that are kept.")
+    ] = 1.0
     show: Annotated[
         int, Field(ge=1, le=limits.MAX_DISTRIBUTION_TOKENS, description="Number of tokens to return."), *JSON_INTEGER
     ] = 40

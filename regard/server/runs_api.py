@@ -19,7 +19,7 @@ from regard.server.client_disconnect import cancel_on_disconnect
 from regard.server.engine import Engine
 from regard.server.http_errors import HttpError, error_responses
 from regard.server.model_registry import ServedModel
-from regard.server.page_api import AttendedText, PageRequest, body_schema
+from regard.server.page_api import AttendedTarget, AttendedText, PageRequest, body_schema
 from regard.server.request_body import JSON_INTEGER, JSON_TYPE, parse_request
 from regard.server.run_history import RunReader, RunResponse, RunSummary
 
@@ -38,7 +38,7 @@ class FrameRequest(PageRequest):
     run: RunName
     step: Annotated[int, Field(ge=0, le=10**9, description="Step of the snapshot."), *JSON_INTEGER]
     source: AttendedText
-    target: AttendedText | None = None
+    target: AttendedTarget = None
 
 
 class RunRegistry:

@@ -20,7 +20,9 @@ class TextTokensRequest(PageRequest):
     """A text whose tokens are scored."""
 
     model: ModelName = None
-    text: Annotated[str, Field(min_length=1, max_length=limits.MAX_SCORED_CHARACTERS)]
+    text: Annotated[
+        str, Field(min_length=1, max_length=limits.MAX_SCORED_CHARACTERS, description="Text whose tokens are scored.")
+    ]
 
 
 class ScoredToken(BaseModel):

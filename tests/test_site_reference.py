@@ -1,0 +1,76 @@
+"""The generated reference pages of the documentation site, as far as they need no package of the extra docs."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+import pytest
+
+from scripts.site_http import http_page, objects_in, openapi_schema
+from scripts.site_types import json_type, recipe_type
+
+
+def fields_without_description(schema: Mapping[str, Any], names: Mapping[str, Any], path: str) -> Iterator[str]:
+    for field, details in schema["properties"].items():
+        if not details.get("description"):
+            yield f"{path}.{field}"
+        for inner in objects_in(details, names):
+            yield from fields_without_description(names[inner], names, inner)
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    return http_page()
+
+
+def test_every_field_of_a_request_is_described() -> None:
+    schema = openapi_schema()
+    missing: list[str] = []
+    for path, methods in schema["paths"].items():
+        for operation in methods.values():
+            body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
+            if body is not None:
+                names = {**schema["components"]["schemas"], **body.get("$defs", {})}
+                body = names[body["$ref"].rpartition("/")[2]] if "$ref" in body else body
+                missing += fields_without_description(body, names, path)
+    assert missing == []
+
+
+def test_the_page_has_every_endpoint_with_requests_and_responses(page: str) -> None:
+    for path, methods in openapi_schema()["paths"].items():
+        for method in methods:
+            assert f"## `{method.upper()} {path}`" in page
+    translate = page.partition("## `POST /api/translate`")[2].partition("\n## ")[0]
+    assert "| `beam` | integer | <code>4</code> | Beam width. |" in translate
+    assert "| `text` | string | required | Text to translate. |" in translate
+    assert "Each object in `translations`:" in translate
+    assert "| `translations` | list of objects |  |" in translate
+    attend = page.partition("## `POST /api/attend`")[2].partition("\n## ")[0]
+    assert "Each object in `silenced`:" in attend
+    assert '| `kind` | "encoder" or "decoder" or "cross" | required | Kind of attention. |' in attend
+
+
+@pytest.mark.parametrize(
+    ("hint", "shown"),
+    [
+        (bool, "boolean"),
+        (float | None, "number"),
+        (tuple[str, ...], "list of strings"),
+        (bool | Literal["qkv"] | None, 'boolean or "qkv"'),
+        (dict[str, int] | None, "table"),
+    ],
+)
+def test_types_of_recipe_keys(hint: Any, shown: str) -> None:
+    assert recipe_type(hint) == shown
+
+
+@pytest.mark.parametrize(
+    ("schema", "shown"),
+    [
+        ({"type": "array", "items": {"type": "array", "items": {"type": "number"}}}, "list of list of numbers"),
+        ({"anyOf": [{"type": "string"}, {"type": "null"}]}, "string"),
+        ({"enum": ["float", "base64"], "type": "string"}, '"float" or "base64"'),
+        ({}, "any"),
+    ],
+)
+def test_types_of_json_fields(schema: dict[str, Any], shown: str) -> None:
+    assert json_type(schema, {}) == shown
