@@ -75,7 +75,7 @@ def train(
     network: GivenNetwork | None = None,
     loss: OwnLoss | None = None,
 ) -> TrainingResult:
-    """Train a model: a translator, a language model or a classifier.
+    """Train a model: a translator, a language model, a classifier or a tagger.
 
     `recipe` is the name of a bundled recipe ("petit-fr-en"), the path of a recipe file (.toml) or a `Recipe`. The run
     is written to the folder `out`, by default runs/NAME. With `resume`, it continues from the newest checkpoint there.
