@@ -7,7 +7,7 @@ besides the end of a sentence: part of an abbreviation, an initial, a list numbe
 Three properties hold for every text:
 
 - Nothing is lost: the pieces, joined, are the text.
-- A line break always ends a piece, whichever of Unicode's line breaks it is.
+- A line break always ends a piece, whichever of Unicode's line breaks it is, and so does a tab, which separates cells.
 - The time is linear in the length of the text: quantifiers are possessive, and the context of a candidate is bounded.
 """
 
@@ -80,7 +80,7 @@ MIN_PHRASE = 8
 MAX_CONTEXT_CHARACTERS = 40
 """Maximum number of characters around a full stop that are searched for the words next to it."""
 
-_LINE = re.compile(rf"[^{LINE_BREAK}]*+[{LINE_BREAK}]\s*+|[^{LINE_BREAK}]++")
+_LINE = re.compile(rf"[^\t{LINE_BREAK}]*+[\t{LINE_BREAK}]\s*+|[^\t{LINE_BREAK}]++")
 _WORD = re.compile(r"[^\W_]")
 _LETTER = re.compile(r"[^\W\d_]")
 _TERMINALS = f"{SENTENCE_TERMINAL}{OTHER_TERMINAL}"

@@ -3,8 +3,10 @@
 Translation models learn from single sentences: given a paragraph, they translate some of its sentences and drop the
 rest. Each sentence is therefore translated separately (see `regard.decoding.sentence_splitter`). A sentence that is too
 long for the model is split at commas, then at spaces, and as a last resort between any two characters. Translations are
-joined with the white space that separated their sources. Parts without a letter or digit are copied, and so are emoji
-around a sentence, which models drop or exchange, and web and e-mail addresses (see `regard.decoding.addresses`).
+joined with the white space that separated their sources. Parts without a letter or digit are copied, and so are list
+markers before a sentence and emoji around it, which models drop or exchange, and web and e-mail addresses (see
+`regard.decoding.addresses`). Pasted text is normalised, and a sentence in capitals is translated in small letters (see
+`regard.decoding.source_text`).
 """
 
 import re
@@ -25,6 +27,7 @@ from regard.decoding.generate import Inputs, search_translations
 from regard.decoding.options import Decoding
 from regard.decoding.search import Hypothesis
 from regard.decoding.sentence_splitter import ends_with_mark, has_words, needs_space_after, sentences
+from regard.decoding.source_text import in_sentence_case, is_in_capitals, plain_text
 from regard.decoding.text_stream import text_before_stop
 from regard.model.transformer import Decoder, EncoderDecoder
 
@@ -57,12 +60,15 @@ class Translation:
 
 @dataclass(frozen=True)
 class SourcePiece:
-    """A part of a text that is translated in one go, and the white space and emoji around it, which are copied."""
+    """A part of a text that is translated in one go, and the white space, list marker and emoji around it, which are
+    copied."""
 
     before: str
     """What is before it, or all of a part without letters or digits."""
     core: str = ""
-    """The text to translate."""
+    """The text to translate, in sentence case."""
+    is_in_capitals: bool = False
+    """Whether it was written in capitals, as its translation will be."""
     target_code: str = ""
     """A code of the target language that the model reads before the text, as some of OPUS-MT's do."""
     ids: list[int] = field(default_factory=list)
@@ -150,9 +156,7 @@ class Translator:
             if not all(has_all_addresses(translation.text, piece.core) for translation in translated[key])
         }
         sources = {
-            key: self.tokenizer.encode_with_template(pieces[key].target_code + text)
-            for key, (text, stand_ins) in damaged.items()
-            if stand_ins
+            key: self._encode(pieces[key].target_code + text) for key, (text, stand_ins) in damaged.items() if stand_ins
         }
         repaired = {}
         for batch in self._translate_batches(sources):
@@ -170,6 +174,16 @@ class Translator:
         text = text_before_stop(self.tokenizer.decode(hypothesis.ids), self.options.stop)
         return Translation(text, hypothesis.score, hypothesis.penalised, hypothesis.reason != "length")
 
+    def _encode(self, text: str) -> list[int]:
+        """A text as the model reads it: as it was typed, or as plain text if that takes fewer tokens.
+
+        Tokenizers have learned from the training text, so what it had takes few tokens, and anything else several for
+        each character.
+        """
+        ids = self.tokenizer.encode_with_template(text)
+        plain = plain_text(text, keep_french_spaces=len(self.tokenizer.encode("\u202f")) == 1)
+        return ids if plain == text else min(ids, self.tokenizer.encode_with_template(plain), key=len)
+
     def _pieces(self, text: str, longest: int) -> list[SourcePiece]:
         """The text in pieces of at most `longest` tokens; joined, they are the text.
 
@@ -177,16 +191,19 @@ class Translator:
         """
         code = re.match(r">>\S+?<<\s*", text) if isinstance(self.tokenizer, OpusTokenizer) else None
         language = code[0] if code else ""  # repeated before every piece
+        is_all_in_capitals = is_in_capitals(text)
 
         def parts(text: str) -> Iterator[SourcePiece]:
             core = _SYMBOLS_AROUND.sub("", text)
             if not has_words(core):
                 yield SourcePiece(text)
                 return
-            ids = self.tokenizer.encode_with_template(language + core)
+            capitals = is_in_capitals(core) or (is_all_in_capitals and core.isupper())
+            source = in_sentence_case(core) if capitals else core
+            ids = self._encode(language + source)
             if len(ids) <= longest or len(core) == 1:
                 start = text.index(core)
-                yield SourcePiece(text[:start], core, language, ids, text[start + len(core) :])
+                yield SourcePiece(text[:start], source, capitals, language, ids, text[start + len(core) :])
                 return
             for half in halves(text):
                 yield from parts(half)
@@ -254,9 +271,12 @@ def _with_spacing(piece: SourcePiece, translations: list[Translation] | None) ->
     """A piece's translations with what is around it."""
     if translations is None:
         return [replace(EMPTY_TRANSLATION, text=piece.before + piece.after)]
+    texts = [each.text.strip() for each in translations]
+    if piece.is_in_capitals:
+        texts = [text.upper() for text in texts]
     return [
-        replace(translation, text=piece.before + translation.text + _space_after(piece, translation.text))
-        for translation in translations
+        replace(translation, text=piece.before + text + _space_after(piece, text))
+        for translation, text in zip(translations, texts, strict=True)
     ]
 
 
@@ -303,7 +323,8 @@ def _character_boundary(text: str, index: int) -> int:
 _COMMA = re.compile(r"[,;:\u060c\u061b\u0387\u1363-\u1365]\s++|[\u3001\uff0c\uff1a\uff1b\uff64]\s*+")
 _SPACE = re.compile(r"\s++")
 _SYMBOL = r"[\s\u2190-\u2bff\ufe0f\u200d\U0001f000-\U0001faff]"  # emoji, and what joins several into one
-_SYMBOLS_AROUND = re.compile(rf"\A{_SYMBOL}++|(?<!{_SYMBOL}){_SYMBOL}++\Z")
+_LIST_MARKER = r"(?:[-*•‣◦–—>]|#{1,6})\s++"
+_SYMBOLS_AROUND = re.compile(rf"\A(?:{_SYMBOL}|{_LIST_MARKER})++|(?<!{_SYMBOL}){_SYMBOL}++\Z")
 MAX_CHARACTER_LENGTH = 32
 """Code points of what readers see as one character; the emoji of a family is among the longest."""
 ZERO_WIDTH_JOINER = "\u200d"

@@ -349,7 +349,7 @@ def test_mistakes_are_reported() -> None:
         ("X1 est www.chat.fr et www.chat.fr", "X1 EST www.chat.fr ET www.chat.fr"),
         ("Le chat. Voir www.chat.fr. Le chien.", "LE CHAT. VOIR www.chat.fr. LE CHIEN."),
         ("www.chat.fr", "www.chat.fr"),
-        ("WWW.CHAT.FR", "WWW.CHAT.FR"),
+        ("le WWW.CHAT.FR", "LE WWW.CHAT.FR"),
         ("Le www est un@ chat, @moi", "LE WWW EST UN@ CHAT, @MOI"),  # no addresses
         (
             " ".join(f"www.{letter}.fr" for letter in "abcdefghij"),
@@ -388,6 +388,49 @@ def test_emoji_around_a_sentence_are_copied(source: str, asked: list[str]) -> No
     translator = Shouting.of(random_model())
     assert first(translator.translate_all([source])) == [source.upper()]
     assert sorted(text for texts in translator.asked for text in texts) == sorted(asked)
+
+
+@pytest.mark.parametrize(
+    ("source", "asked"),
+    [
+        ("- Le chat", ["Le chat"]),
+        ("  • Le chat\n  • Le chien", ["Le chat", "Le chien"]),
+        ("## Le chat\n> – Le chien", ["Le chat", "Le chien"]),
+        ("-5 degrés", ["-5 degrés"]),
+        ("Le chat - le chien", ["Le chat - le chien"]),
+        ("Le chat\t12\t \tLe chien", ["Le chat", "12", "Le chien"]),
+    ],
+)
+def test_list_markers_and_tabs_are_copied(source: str, asked: list[str]) -> None:
+    translator = Shouting.of(random_model())
+    assert first(translator.translate_all([source])) == [source.upper()]
+    assert sorted(text for texts in translator.asked for text in texts) == sorted(asked)
+
+
+@pytest.mark.parametrize(
+    ("source", "asked"),
+    [
+        ("ATTENTION AU CHIEN !", ["Attention au chien !"]),
+        ("« ÇA SUFFIT »", ["« Ça suffit »"]),
+        ("LE CHAT DORT. Le chien mange.", ["Le chat dort.", "Le chien mange."]),
+        ("VOIR WWW.CHAT.FR/A", ["Voir www.chat.fr/a", "Voir X1"]),
+        ("NON. JE SORS !", ["Non.", "Je sors !"]),
+        ("L'OTAN", ["L'OTAN"]),
+        ("12 345 678 €", ["12 345 678 €"]),
+    ],
+)
+def test_sentences_in_capitals_are_translated_in_small_letters(source: str, asked: list[str]) -> None:
+    translator = Shouting.of(random_model())
+    assert first(translator.translate_all([source])) == [source.upper()]
+    assert sorted(text for texts in translator.asked for text in texts) == sorted(asked)
+
+
+def test_a_translation_has_the_white_space_of_its_source() -> None:
+    class Indenting(Shouting):
+        def _translate_ids(self, sources: Inputs) -> list[list[module.Translation]]:
+            return [[module.Translation(" chat ", 0.0, 0.0, True)] for _ in sources]
+
+    assert first(Indenting.of(random_model()).translate_all(["Le chat.\n Le chien. L'eau"])) == ["chat\n chat chat"]
 
 
 def test_an_address_whose_stand_in_is_lost_is_left_to_the_model() -> None:
