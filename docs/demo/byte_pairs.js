@@ -25,6 +25,26 @@ function readable(piece) {
   });
 }
 
+// Bytes as text. Each byte that is only a part of a character is shown as \xf0.
+function visibleBytes(bytes) {
+  const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
+  let text = "";
+  for (let start = 0, end; start < bytes.length; start = end) {
+    end = start + 1;
+    let character = null;
+    for (; character === null && end <= Math.min(start + 4, bytes.length); end += 1) {
+      try {
+        character = decoder.decode(bytes.subarray(start, end));
+      } catch {
+        character = null;
+      }
+    }
+    end = character === null ? start + 1 : end - 1;
+    text += character ?? `\\x${bytes[start].toString(16).padStart(2, "0")}`;
+  }
+  return text;
+}
+
 export function createTokenizer({ model: { vocab, merges }, added_tokens: added }) {
   const characters = byteCharacters();
   const byteOf = new Map(characters.map((character, byte) => [character, byte]));
@@ -50,16 +70,19 @@ export function createTokenizer({ model: { vocab, merges }, added_tokens: added 
     return words.flatMap((word) => mergePairs(Array.from(bytes.encode(word), (byte) => characters[byte])).map((piece) => vocab[piece]));
   }
 
-  function decode(ids) {
+  function bytesOf(ids) {
     const pieces = ids.filter((id) => !special.has(id)).map((id) => pieceOf.get(id));
-    return new TextDecoder("utf-8", { ignoreBOM: true }).decode(Uint8Array.from(pieces.join(""), (character) => byteOf.get(character)));
+    return Uint8Array.from(pieces.join(""), (character) => byteOf.get(character));
   }
 
-  const piece = (id) => decode([id]) || special.get(id);
-  const isLong = (id) => [...piece(id).trim()].length > 1;
+  const decode = (ids) => new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytesOf(ids));
+  const piece = (id) => visibleBytes(bytesOf([id])) || special.get(id);
+  const isLong = (id) => [...piece(id).trim()].length > 1 && !/^\\x[0-9a-f]{2}$/.test(piece(id).trim());
 
-  // Whether two tokens are parts of one word.
+  // Whether two tokens are parts of one word, or of one character.
   function isOneWord(before, id) {
+    const [first] = bytesOf([id]);
+    if (first >= 0x80 && first < 0xc0 && decode([before]).endsWith("\ufffd")) return true; // it continues a character
     return isLetter([...decode([before])].at(-1)) && isLetter([...decode([id])][0]);
   }
 
@@ -73,11 +96,19 @@ export function createTokenizer({ model: { vocab, merges }, added_tokens: added 
   function createLabels(ids) {
     const hasDots = ids.some(isLong);
     const one = (id, before) => `${hasDots && before !== undefined && isOneWord(before, id) ? "·" : ""}${readable(piece(id))}`;
-    // Labels of alternatives for one position: of two equal ones, a dot marks the one without a space.
+    // Labels of alternatives for one position. Of two equal ones, a mark distinguishes the unusual one: after other text the one
+    // without a space, and at the start of a text the one that the tokenizer would not use there.
     function among(alternatives, before) {
       const names = alternatives.map((id) => one(id, before));
       const isTwice = (name) => names.indexOf(name) !== names.lastIndexOf(name);
-      return names.map((name, i) => (isTwice(name) && !/^[ ·]/.test(piece(alternatives[i])) ? `·${name}` : name));
+      const isStart = before === undefined || decode([before]) === "";
+      const mark = (id) => {
+        const hasSpace = /^[ ·]/.test(piece(id));
+        if (!isStart) return hasSpace ? "" : "·";
+        if (encode(piece(id).trim())[0] === id) return "";
+        return hasSpace ? "␣" : "·";
+      };
+      return names.map((name, i) => (isTwice(name) ? `${mark(alternatives[i])}${name}` : name));
     }
     return { one, among };
   }

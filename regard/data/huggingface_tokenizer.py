@@ -12,6 +12,7 @@ from typing import Any
 from tokenizers import Tokenizer as Engine
 from tokenizers import processors
 
+from regard.data.token_bytes import visible_token
 from regard.data.tokenizer import END, MASK, PAD, SEPARATOR, Tokenizer
 from regard.data.untrusted_tokenizer import check_tokenizer
 from regard.errors import RegardError
@@ -159,8 +160,14 @@ class HuggingFaceTokenizer(Tokenizer):
         return f"<id{id_}>" if token is None else str(token)
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """Return the text of each id separately, for display; part of a character is shown as �."""
-        return [self.decode([id_]) or self.token(id_) for id_ in ids]
+        r"""Return the text of each id separately, for display; a byte of an incomplete character is shown as \xf0."""
+        return [self._piece(id_) for id_ in ids]
+
+    def _piece(self, id_: int) -> str:
+        text, spelling = self.decode([id_]), self.token(id_)
+        if "\ufffd" in text and "\ufffd" not in spelling:
+            return visible_token(text, spelling)
+        return text or spelling
 
     def with_template(self, before: Sequence[int] = (), after: Sequence[int] = ()) -> "HuggingFaceTokenizer":
         """Return the same tokenizer with another template."""

@@ -4,7 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
+from regard.data.token_bytes import BYTE_LABEL, CONTINUATION_BYTE_LABEL
 from regard.data.tokenizer import Tokenizer
+
+INCOMPLETE = "\ufffd"
+"""What decoding gives for a part of a character."""
 
 
 def readable(piece: str) -> str:
@@ -18,8 +22,10 @@ def readable(piece: str) -> str:
 
 
 def in_one_word(tokenizer: Tokenizer, before: int, id_: int) -> bool:
-    """Whether two tokens are parts of one word: decoded together, nothing comes between them."""
+    """Whether two tokens are parts of one word, or of one character: decoded together, nothing comes between them."""
     left, right = tokenizer.decode([before]), tokenizer.decode([id_])
+    if left.endswith(INCOMPLETE) and right.startswith(INCOMPLETE):
+        return CONTINUATION_BYTE_LABEL.match(tokenizer.pieces([id_])[0]) is not None
     are_letters = left[-1:].isalnum() and right[:1].isalnum()
     return are_letters and tokenizer.decode([before, id_]) == left + right
 
@@ -27,7 +33,7 @@ def in_one_word(tokenizer: Tokenizer, before: int, id_: int) -> bool:
 def token_labels(tokenizer: Tokenizer, ids: Sequence[int]) -> tuple[str, ...]:
     """The label of each id, with a dot before one that continues a word; no dots if all tokens are characters."""
     pieces = tokenizer.pieces(ids)
-    characters = all(len(piece.strip()) <= 1 for piece in pieces)
+    characters = not any(map(_is_long, pieces))
     continues = [False, *(not characters and in_one_word(tokenizer, *pair) for pair in pairwise(ids))]
     return tuple(
         f"·{readable(piece)}" if dot else readable(piece)
@@ -51,7 +57,7 @@ class TokenLabels:
     @classmethod
     def of(cls, tokenizer: Tokenizer, ids: Sequence[int]) -> "TokenLabels":
         """Labels next to those of these ids: without dots if all of these are single characters."""
-        return cls(tokenizer, any(len(piece.strip()) > 1 for piece in tokenizer.pieces(ids)))
+        return cls(tokenizer, any(map(_is_long, tokenizer.pieces(ids))))
 
     def __call__(self, id_: int, before: int | None = None) -> str:
         """The label of an id that follows another."""
@@ -60,9 +66,29 @@ class TokenLabels:
         return f"·{label}" if dot else label
 
     def among(self, ids: Sequence[int], *before: int) -> list[str]:
-        """The labels of alternatives for one position: of two equal ones, a dot marks the one without a space."""
+        """The labels of alternatives for one position: of two equal ones, a mark distinguishes the unusual one.
+
+        After other text that is the one without a space, which has a dot. At the start of a text it is the one that the
+        tokenizer would not use there, usually that with a space, which is shown.
+        """
         labels = [self(id_, *before) for id_ in ids]
+        pieces = self.tokenizer.pieces(ids)
+        is_start = not self.tokenizer.decode(before)
+        named = zip(labels, pieces, ids, strict=True)
         return [
-            f"·{label}" if labels.count(label) > 1 and not piece.startswith((" ", "▁", "·")) else label
-            for label, piece in zip(labels, self.tokenizer.pieces(ids), strict=True)
+            f"{self._mark(id_, piece, is_start)}{label}" if labels.count(label) > 1 else label
+            for label, piece, id_ in named
         ]
+
+    def _mark(self, id_: int, piece: str, is_start: bool) -> str:
+        has_space = piece.startswith((" ", "▁", "·"))
+        if not is_start:
+            return "" if has_space else "·"
+        if self.tokenizer.encode(piece.strip(" ▁"))[:1] == [id_]:
+            return ""
+        return "␣" if has_space else "·"
+
+
+def _is_long(piece: str) -> bool:
+    """Whether a piece has more than one character, or byte of a character."""
+    return len(piece.strip()) > 1 and not BYTE_LABEL.fullmatch(piece.strip())

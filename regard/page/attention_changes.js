@@ -2,7 +2,7 @@
 // a translation must have. A set of changes is a plain object that never changes itself; the URL contains it.
 
 import { percent, visibleToken } from "./dom.js";
-import { withTokenNames } from "./token_names.js";
+import { joinLabels, withTokenNames } from "./token_names.js";
 
 export const NO_CHANGES = Object.freeze({ off: [], hide: [], set: [], from: [] });
 const KINDS = ["encoder", "decoder", "cross"];
@@ -10,6 +10,7 @@ const HEAD = /^(encoder|decoder|cross)\.(\d{1,3})\.(\d{1,3})$/;
 const CELL = /^(encoder|decoder|cross)\.(\d{1,3})\.(\d{1,3})\.(\d{1,3})\.(\d{1,3})\.(\d{1,3})$/; // the last number is in thousandths
 
 export const headKey = (kind, layer, head) => `${kind}.${layer}.${head}`;
+export const layerName = (kind, layer) => `${kind === "cross" ? "cross-attention" : kind} layer ${layer}`;
 const cellKey = ({ kind, layer, head, row, column }) => `${headKey(kind, layer, head)}.${row}.${column}`;
 
 export function hasChanges({ off, hide, set, from }) {
@@ -53,14 +54,14 @@ export function changesFromRequest({ silenced, hidden, weights }, beginning) {
 // Each change in words, with what `onRemove` of the words needs to remove it. `data` is the response that has the changes.
 export function describeChanges(changes, data) {
   const { keys } = withTokenNames(data, data.maps.find(({ kind }) => kind === "encoder" || kind === "cross") ?? data.maps[0]);
-  const text = (positions) => positions.map((position, n) => visibleToken(n ? keys[position].replace(/^·/, "") : keys[position])).join("");
+  const text = (positions) => visibleToken(joinLabels(positions.map((position) => keys[position])));
   const isHidden = (positions) => positions.every((position) => changes.hide.includes(position));
   const count = changes.from.length;
   return [
     ...byLayer(changes.off).map(([heads, removed]) => [`${heads} silenced`, { off: removed }]),
     ...wordPositions(keys, data.words?.source ?? data.words?.target).filter(isHidden).map((positions) => [`“${text(positions)}” hidden`, { hide: positions }]),
-    ...changes.set.map((change) => [`${change.kind} ${change.layer}, head ${change.head}: a weight set to ${percent(change.weight)}`, { set: change }]),
-    ...(count ? [[`begins as you chose, for ${count} ${count === 1 ? "token" : "tokens"}`, { from: true }]] : []),
+    ...changes.set.map((change) => [`${layerName(change.kind, change.layer)}, head ${change.head}: a weight set to ${percent(change.weight)}`, { set: change }]),
+    ...(count ? [[count === 1 ? "first token chosen" : `first ${count} tokens chosen`, { from: true }]] : []),
   ];
 }
 
@@ -79,7 +80,7 @@ function byLayer(keys) {
   const layers = new Map();
   for (const key of keys) {
     const [kind, layer, head] = key.split(".");
-    const name = `${kind} ${layer}`;
+    const name = layerName(kind, layer);
     layers.set(name, [...(layers.get(name) ?? []), { head, key }]);
   }
   return [...layers].map(([name, heads]) => [`${name}, ${heads.length === 1 ? "head" : "heads"} ${heads.map(({ head }) => head).join(" ")}`, heads.map(({ key }) => key)]);

@@ -41,7 +41,7 @@ export function createAttentionFile(root, data) {
 function changeNote(changed, { usual, target, head_vectors: vectors }) {
   return make("div", { class: "file-changes", role: "note" },
     make("p", {}, make("b", {}, "The model was changed for this page: "), `${changed.join("; ")}.`),
-    ...(usual !== undefined && usual !== target ? [make("p", {}, "Without the changes its output is ", make("q", {}, usual), ".")] : []),
+    ...(usual !== undefined && usual !== target ? [make("p", {}, "Without the changes, its output is: ", make("q", {}, usual))] : []),
     ...(vectors ? [] : [make("p", { class: "hint" }, "How a weight is computed is not shown, because the computation does not explain weights that were set by hand.")]));
 }
 

@@ -5,9 +5,9 @@ import { make, moveFocus, percent, visibleToken } from "./dom.js";
 import { createBars } from "./probability_bars.js";
 import { createTintLegend, tint } from "./probability_tint.js";
 import { describeChanges, hasChanges, wordPositions } from "./attention_changes.js";
-import { createTokenNames, withTokenNames } from "./token_names.js";
+import { createTokenNames, joinLabels, withTokenNames } from "./token_names.js";
 
-const HINT = "Select a source word to hide it from the model. Select an output word to see its alternatives.";
+const hint = (read, written) => `Select ${read} word to hide it from the model. Select ${written} word to see its alternatives.`;
 
 // `onHide(positions, isHidden)`, `onBranch(ids)`, `onUndo()`, `onReset()` and `onRemove(changes)` change what is changed.
 export function createWords(data, { changes, usual, canUndo, canBranch, onHide, onBranch, onUndo, onReset, onRemove }) {
@@ -26,15 +26,15 @@ export function createWords(data, { changes, usual, canUndo, canBranch, onHide, 
   const output = make("p", { class: "word-line", role: "group", "aria-label": "Output words: select one for its alternatives" }, ...outputButtons);
   const root = make("section", { class: "card words", "aria-label": "Words" }, make("h2", { class: "visually-hidden" }, "Words"),
     make("div", { class: "word-grid" },
-      make("span", { class: "word-side" }, "source"), source,
+      make("span", { class: "word-side" }, hasCross ? "source" : "text"), source,
       ...(steps.length ? [make("span", { class: "word-side" }, hasCross ? "output" : "predicted"), make("div", {}, output, alternatives)] : []),
       ...(usual !== null && usual !== data.target ? [make("span", { class: "word-side" }, "unchanged"), make("p", { class: "word-usual" }, ...difference(usual, data.target ?? ""))] : [])),
-    changeList(), ...(steps.some(({ p }) => p !== undefined) ? [createTintLegend()] : []), make("p", { class: "hint" }, HINT, " ", effects));
+    changeList(), ...(steps.some(({ p }) => p !== undefined) ? [createTintLegend()] : []), make("p", { class: "hint" }, hasCross ? hint("a source", "an output") : hint("a", "a predicted"), " ", effects));
   let openStep = null;
 
   function sourceButton(positions) {
     const isHidden = positions.every((position) => changes.hide.includes(position));
-    const text = positions.map((position, n) => label(sourceKeys[position], n > 0)).join("");
+    const text = visibleToken(joinLabels(positions.map((position) => sourceKeys[position])));
     const button = make("button", { type: "button", class: isHidden ? "word word-hidden" : "word", "aria-pressed": isHidden, title: isHidden ? "hidden: select to show it" : "select to hide it from the model", tabindex: -1 }, make("bdi", {}, text));
     const shares = positions.map(readProbability).filter((p) => p !== undefined);
     if (shares.length) tint(button, Math.min(...shares));

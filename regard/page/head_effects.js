@@ -1,7 +1,7 @@
 // Which heads matter: a table of all heads by how much the output changes without each of them, measured on request.
 
 import { createRequests } from "./api.js";
-import { headKey } from "./attention_changes.js";
+import { headKey, layerName } from "./attention_changes.js";
 import { describePattern } from "./attention_map.js";
 import { addScrollFade, make, visibleToken } from "./dom.js";
 import { createTokenNames } from "./token_names.js";
@@ -14,7 +14,7 @@ const EXPLANATION = "Every head is silenced once, and every source word hidden o
 // `isMeasured`, all is measured at once, because a table was shown before the last change.
 export function createHeadEffects(data, { body, changes, isMeasured, onOpen, onSilence, onWords, onMeasured }) {
   const { notice, request, cancel } = createRequests(() => measure());
-  const name = createTokenNames(data);
+  const tokenName = createTokenNames(data);
   const button = make("button", { type: "button" }, "Measure all heads and words");
   const container = make("div", {});
   const root = make("section", { class: "attention-card effects", "aria-label": "Which heads matter" },
@@ -40,16 +40,17 @@ export function createHeadEffects(data, { body, changes, isMeasured, onOpen, onS
   }
 
   function row({ kind, layer, head, divergence, log_probability: loss, step, token }, largest) {
-    const open = make("button", { type: "button", class: "link" }, `${kind} ${layer}, head ${head}`);
+    const name = `${layerName(kind, layer)}, head ${head}`;
+    const open = make("button", { type: "button", class: "link" }, name);
     open.addEventListener("click", () => onOpen(kind, layer, head));
     const key = headKey(kind, layer, head);
     const isSilent = changes.off.includes(key);
-    const silence = make("button", { type: "button", "aria-label": `${isSilent ? "Restore" : "Silence"} ${kind} ${layer}, head ${head}` }, isSilent ? "Restore" : "Silence");
+    const silence = make("button", { type: "button", "aria-label": `${isSilent ? "Restore" : "Silence"} ${name}` }, isSilent ? "Restore" : "Silence");
     silence.addEventListener("click", () => onSilence(key, !isSilent));
     const bar = make("span", { class: "score-bar", "aria-hidden": "true" });
     bar.style.setProperty("--p", divergence / largest);
     const pattern = data.patterns?.[kind]?.[layer]?.[head];
-    const instead = step === null ? "the same" : [make("bdi", {}, visibleToken(name(token))), " for ", make("bdi", {}, visibleToken(name(data.steps[step]?.token ?? "")))];
+    const instead = step === null ? "the same" : [make("bdi", {}, visibleToken(tokenName(token))), " for ", make("bdi", {}, visibleToken(tokenName(data.steps[step]?.token ?? "")))];
     return make("tr", {}, make("th", { scope: "row" }, open), make("td", {}, pattern ? describePattern(pattern) : ""),
       make("td", { class: "effect" }, bar, ` ${divergence.toFixed(3)}`), make("td", { class: "number" }, loss === null ? "" : formatFactor(loss)), make("td", {}, ...[instead].flat()), make("td", {}, silence));
   }

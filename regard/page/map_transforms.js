@@ -2,7 +2,7 @@
 // `rowGroups` and `columnGroups`: the original rows and columns of each row and column.
 
 import { mean } from "./numbers.js";
-import { withTokenNames } from "./token_names.js";
+import { joinLabels, withTokenNames } from "./token_names.js";
 
 const range = (count) => Array.from({ length: count }, (_, i) => i);
 
@@ -33,7 +33,7 @@ function transform(data, groupsOf) {
 }
 
 function transformMap(map, { rows, columns, rescale = false }) {
-  const joined = (tokens, groups) => groups.map((items) => items.map((i, n) => (n ? tokens[i].replace(/^·/, "") : tokens[i])).join(""));
+  const joined = (tokens, groups) => groups.map((items) => joinLabels(items.map((i) => tokens[i])));
   const weights = map.weights.map((layer) => layer.map((head) => rows.map((t) => {
     const row = columns.map((items) => items.reduce((sum, s) => sum + mean(t.map((i) => head[i][s])), 0));
     const total = row.reduce((sum, weight) => sum + weight, 0);

@@ -139,8 +139,8 @@ export function createTakeAway(currentView) {
     ].map((attributes) => serialize(make("meta", attributes)));
     const title = serialize(make("title", {}, document.title));
     const changed = currentView().changeTexts?.() ?? [];
-    const changeNote = changed.length ? [serialize(make("p", {}, make("b", {}, "The model was changed for this page: "), `${changed.join("; ")}.`))] : [];
-    const origin = serialize(make("p", { class: "hint" }, `Made with Regard: ${location.href}`));
+    const changeNote = changed.length ? [serialize(make("div", { class: "view" }, make("p", {}, make("b", {}, "The model was changed for this page: "), `${changed.join("; ")}.`)))] : [];
+    const origin = serialize(make("div", { class: "view" }, make("p", { class: "hint" }, `Made with Regard: ${location.href}`)));
     // As text: an element with styles would need the permission of this page's security policy.
     return ["<!doctype html>", "<html lang=\"en\">", "<head>", ...metadata, title, `<style>${sheets.join("\n")}\n${INACTIVE_STYLE}</style>`, "</head>", "<body>",
       ...changeNote, serialize(copy), origin, "</body>", "</html>", ""].join("\n");

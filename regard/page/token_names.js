@@ -1,7 +1,24 @@
 // Names of tokens for people: the token that ends a text is “end”, the one that a text starts from is “start”.
 
+import { visibleText } from "./dom.js";
+
 export const START_LABEL = "start";
 export const END_LABEL = "end";
+const BYTES = /(?:\\x[0-9a-f]{2})+/g; // labels of tokens that are parts of a character
+
+// The text of the labels of one word: without the dots of its pieces, and with the characters that its bytes make up.
+export function joinLabels(labels) {
+  return labels.map((label, i) => (i ? label.replace(/^·/, "") : label)).join("").replace(BYTES, decodeBytes);
+}
+
+function decodeBytes(text) {
+  const bytes = Uint8Array.from(text.split("\\x").slice(1), (digits) => parseInt(digits, 16));
+  try {
+    return visibleText(new TextDecoder("utf-8", { fatal: true }).decode(bytes));
+  } catch {
+    return text; // the character has other bytes, which are not there
+  }
+}
 
 // The labels of the tokens that end a text: as the server gives them, or the special tokens that are written last.
 function endTokens({ ends, maps, special }) {

@@ -134,7 +134,7 @@ def test_cells_of_every_kind_of_model_and_the_mean(opened: Opened) -> None:
     opened.press("ArrowRight")
     opened.until(lambda: state(opened)["column"] == "5")
     opened.press("Escape")
-    opened.until(lambda: "Select a cell" in opened.text(".cell-about"))
+    opened.until(lambda: "a cell of the heat map" in opened.text(".cell-about"))
 
 
 # Changes.
@@ -166,7 +166,7 @@ def test_a_silenced_head_changes_the_translation_and_can_be_undone(opened: Opene
     other = Opened(opened.context, opened.address)
     other.look(address.removeprefix(opened.address))
     assert shown_translation(other) == without_layer
-    other.page.get_by_role("button", name="Remove: cross 1, heads 0 1 2 3 silenced").click()
+    other.page.get_by_role("button", name="Remove: cross-attention layer 1, heads 0 1 2 3 silenced").click()
     other.until(lambda: shown_translation(other) == usual)
     other.close()
 
@@ -421,7 +421,7 @@ def test_a_slider_that_is_removed_while_it_is_held_sets_the_weight_of_its_own_ce
     press_on(opened, opened.page.locator(SLIDERS["weight"]), 0.3)
     value = float(opened.page.locator(SLIDERS["weight"]).input_value())
     opened.press("Escape")
-    opened.until(lambda: "Select a cell" in opened.text(".cell-about"))
+    opened.until(lambda: "a cell of the heat map" in opened.text(".cell-about"))
     opened.page.mouse.up()
     opened.until(lambda: not opened.page.locator(".stale").count() and "a weight set to" in opened.text(".changes"))
     weights = [weight for body in sent for weight in body.get("changes", {}).get("weights", [])]
@@ -442,7 +442,7 @@ def test_a_cell_that_is_closed_while_its_slider_is_held_stays_closed(opened: Ope
     opened.press("Escape")
     opened.page.mouse.up()
     wait_for_frames(opened)
-    assert "Select a cell" in opened.text(".cell-about")
+    assert "a cell of the heat map" in opened.text(".cell-about")
     assert opened.page.locator(".cell-step, .cell-steps.stale").count() == 0
 
 
@@ -570,11 +570,12 @@ def test_heads_are_ranked_by_their_effect(opened: Opened, petit: Model) -> None:
     assert rows.count() == len(removals)
     first = order[0][1].head
     assert first is not None
-    assert rows.first.locator("th").text_content() == f"{first.kind} {first.layer}, head {first.head}"
+    kind = {"cross": "cross-attention"}.get(first.kind, first.kind)
+    name = f"{kind} layer {first.layer}, head {first.head}"
+    assert rows.first.locator("th").text_content() == name
     shown = [float(text) for text in opened.page.locator(".effects .effect").all_text_contents()]
     assert shown == [round(effect.divergence, 3) for effect, _ in order]
     assert opened.page.locator("[aria-label^='Source words'] button[style*='--effect']").count() > 5
-    name = f"{first.kind} {first.layer}, head {first.head}"
     rows.first.get_by_role("button", name="Silence").click()
     opened.until(lambda: state(opened).get("off") == f"{first.kind}.{first.layer}.{first.head}")
     restore = opened.page.get_by_role("button", name=f"Restore {name}")  # the table is still there, measured again
@@ -744,7 +745,7 @@ def test_two_heads_and_two_sentences_side_by_side(opened: Opened) -> None:
     titles = opened.page.locator(".compare-panel h3")
     opened.until(lambda: titles.count() == 2 and "layer 1, head 3" in str(titles.nth(1).text_content()))
     opened.until(lambda: opened.text(".compare-readout").count(" attends to ") == 2)
-    left, right = re.findall(r"(?:Left|Right): (.*?) attends to (.*?) with", opened.text(".compare-readout"))
+    left, right = re.findall(r"(?:First|Second): (.*?) attends to (.*?) with", opened.text(".compare-readout"))
     assert left == right
     opened.page.locator(".compare select").nth(1).select_option("0.mean")
     opened.until(lambda: state(opened).get("with_layer") == "0" and "mean" in str(titles.nth(1).text_content()))
@@ -754,7 +755,7 @@ def test_two_heads_and_two_sentences_side_by_side(opened: Opened) -> None:
     canvas = opened.page.locator(".compare canvas").first
     canvas.focus()
     opened.press("ArrowUp")
-    opened.until(lambda: "Right: these tokens are not there" in opened.text(".compare-readout"))
+    opened.until(lambda: "Second: these tokens are not there" in opened.text(".compare-readout"))
     opened.press("ArrowDown")
     opened.until(lambda: opened.text(".compare-readout").count("books attends to livres") == 2)
     address = opened.page.url

@@ -291,14 +291,16 @@ def test_the_attention_view_as_an_interactive_file(opened: Opened, tmp_path: Pat
 
 def test_a_file_of_a_changed_view_says_what_was_changed(opened: Opened, tmp_path: Path) -> None:
     opened.look(f"{LOOK}&off=cross.1.2_cross.1.3&hide=1&set=cross.0.0.1.1.900")
-    silenced, weight = "cross 1, heads 2 3 silenced", "cross 0, head 0: a weight set to 90%"
+    silenced = "cross-attention layer 1, heads 2 3 silenced"
+    weight = "cross-attention layer 0, head 0: a weight set to 90%"
     page = opened.context.new_page()
-    for part, selector in (("The whole view", ".file-changes"), ("One head", "body > p >> nth=0")):
+    for part, selector in (("The whole view", ".file-changes"), ("One head", "body > .view > p >> nth=0")):
         (tmp_path / "page.html").write_bytes(take(opened, "html", part))
         page.goto((tmp_path / "page.html").as_uri())
         text = page.locator(selector).text_content()
         assert "The model was changed for this page: " in text
         assert all(change in text for change in (silenced, "“chat” hidden", weight))
+        assert page.locator(selector).bounding_box()["x"] > 0  # not at the edge of the window
     page.close()
 
 
@@ -405,14 +407,14 @@ def test_vectors_of_each_layer(opened: Opened) -> None:
     opened.page.get_by_role("radio", name="Encoder").check()
     assert tokens.count() == len(model.hidden(SOURCE).tokens)
     shared = opened.text(".layers-map .hint >> nth=-1")
-    opened.page.get_by_label("axes of each layer").check()
+    opened.page.get_by_label("separate axes for each layer").check()
     assert opened.text(".layers-map .hint >> nth=-1") != shared
     opened.page.get_by_role("button", name="Play").click()
     opened.until(lambda: opened.text(".layers-map .step-where") == "After layer 1")
     opened.until(lambda: "state=2&axes=apart" in opened.page.url)
     opened.page.reload()
     opened.page.wait_for_selector(".layers-box circle")
-    assert opened.page.get_by_label("axes of each layer").is_checked()
+    assert opened.page.get_by_label("separate axes for each layer").is_checked()
     assert opened.page.get_by_role("radio", name="Encoder").is_checked()
     assert "end" in opened.page.locator(".lens-table tbody th").last.text_content()
     if AXE:
