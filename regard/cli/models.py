@@ -1,6 +1,5 @@
 """`regard models`: the bundled models."""
 
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -9,8 +8,6 @@ import typer
 from regard import models as bundle
 from regard.cli.shared_options import JsonLines
 from regard.models import BUNDLED_MODELS, bundled_folder, bundled_models
-
-_WHOLE_SET = re.compile(r"(, \w+)?, all [\d,]+ lines$")  # the language and number of lines of a complete test set
 
 
 def models(as_json: JsonLines = False) -> None:
@@ -71,8 +68,7 @@ def _scores(about: dict[str, Any]) -> list[str]:
     """The first figure of each test set, which is BLEU for a translator. Only a part of a test set is described."""
     from regard.storage.metadata import test_scores_of
 
-    first_figures = ((test.figures[0], test.set) for test in test_scores_of(about))
-    return [f"{figure.brief}: {_WHOLE_SET.sub('', test_set)}" for figure, test_set in first_figures]
+    return [f"{test.figures[0].brief}: {test.set_name}" for test in test_scores_of(about)]
 
 
 COMMANDS: list[Callable[..., None]] = [models]

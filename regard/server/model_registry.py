@@ -72,7 +72,7 @@ class ServedModel:
         """The languages, the origin and the first score of the model, in one line."""
         about = self.model.about
         languages = " → ".join(strings_of(about, "languages"))
-        scores = [f"{test.figures[0].brief} on {test.set}" for test in test_scores_of(about)[:1]]
+        scores = [f"{test.figures[0].brief} on {test.set_name}" for test in test_scores_of(about)[:1]]
         return "; ".join(filter(None, [languages, string_of(about, "origin"), *scores]))
 
 

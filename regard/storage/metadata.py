@@ -1,10 +1,13 @@
 """The metadata of a model (`regard.Model.about`): test scores and training summary. Invalid entries are ignored,
 because the folder may be untrusted."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, TypeGuard
 
+WHOLE_SET = re.compile(r"(, \w+)?, all [\d,]+ lines$")
+"""The language and number of lines after the name of a complete test set."""
 MAX_NUMBER = 1e300
 """Maximum of any number in metadata; larger ones would overflow in the next calculation."""
 
@@ -50,6 +53,15 @@ class TestScores:
     figures: tuple[MetricScore, ...]
     rounded: str = ""
     """The type that the weights were rounded to after the measurement, if any."""
+
+    @property
+    def set_name(self) -> str:
+        """The test set for people: without the language and number of lines if it is complete.
+
+        >>> [TestScores(name, "", ()).set_name for name in ("Petit test, en, all 1,000 lines", "news, first 9 lines")]
+        ['Petit test', 'news, first 9 lines']
+        """
+        return WHOLE_SET.sub("", self.set)
 
 
 @dataclass(frozen=True)
