@@ -238,7 +238,7 @@ export function attentionView({ models, saveState, isFirstScreen = false }) {
     const { translates, writes, source: language } = model.selected();
     for (const element of [targetLabel, target.field]) element.hidden = !translates && !writes;
     targetLabel.textContent = translates ? "Translation" : "Continuation";
-    exampleList.replaceChildren(...exampleButtons(language, (text) => {
+    exampleList.replaceChildren(...exampleButtons(model.selected(), (text) => {
       source.field.value = text;
       target.field.value = "";
       submit();
@@ -283,7 +283,7 @@ export function attentionView({ models, saveState, isFirstScreen = false }) {
     update(options) {
       clearTimeout(timer);
       model.select(options.get("model"));
-      source.field.value = options.get("source") ?? examples(model.selected().source)[0] ?? "";
+      source.field.value = options.get("source") ?? examples(model.selected())[0] ?? "";
       target.field.value = options.get("target") ?? "";
       clicked = options.get("said") ?? "";
       const numbers = ["layer", "head", "step", "row", "column"].map((name) => [name, parseNumber(options.get(name))]);

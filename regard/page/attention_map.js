@@ -7,7 +7,7 @@
 
 import { colour, colourTable, COLOUR_RAMPS, createCanvas, MIN_SIDE_CELL, paintCells, resizeCanvas, textColourOn } from "./heat_map.js";
 import { createLogitLens } from "./logit_lens.js";
-import { addScrollFade, capitalize, clampIndex, make, moveFocus, percent, scrollWithin, truncate, visibleToken } from "./dom.js";
+import { addScrollFade, capitalize, clampIndex, make, moveFocus, percent, pointingHint, scrollWithin, truncate, visibleToken } from "./dom.js";
 import { createMatrix, fitMatrix } from "./matrix.js";
 import { indexOfLargest, meanOfHeads } from "./numbers.js";
 import { withTokenNames } from "./token_names.js";
@@ -363,7 +363,7 @@ function describeCell(map, weights, { t, s }) {
   const quote = (token) => `“${truncate(token, 18)}”`;
   const predicting = (i) => `predicting ${quote(map.writes[i])} after ${quote(map.queries[i])}`;
   const query = (i) => (map.writes[i] ? predicting(i) : quote(map.queries[i]));
-  if (t === null && s === null) return [make("span", { class: "hint" }, "Hover over a token, or select one with Tab and the arrow keys, to see what it attends to and what attends to it.")];
+  if (t === null && s === null) return [make("span", { class: "hint" }, pointingHint("a token", "what it attends to and what attends to it"))];
   if (t !== null && s !== null) return [`${capitalize(query(t))} attends to ${quote(map.keys[s])}: `, make("b", {}, percent(weights[t][s]))];
   const shares = t !== null ? weights[t] : weights.map((row) => row[s]);
   const names = t !== null ? map.keys.map(quote) : map.queries.map((_, i) => query(i));

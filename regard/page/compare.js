@@ -11,6 +11,7 @@ import { withTokenNames } from "./token_names.js";
 
 const NONE = { t: null, s: null };
 const MEAN = "mean";
+const SIDES = ["First", "Second"]; // next to each other or, on a phone, one below the other
 const HINT = "Select a cell on one side: the other side shows the same one, or the cell of the same tokens.";
 
 // `models` are those of the server, `requested` the texts of the left side. `initial` has the model, source, layer and head of
@@ -94,10 +95,10 @@ export function createCompare(data, { models, requested, initial, onChange }) {
       const { t, s } = cells[i];
       if (t === null || s === null) return null;
       const query = map.writes[t] || map.queries[t];
-      return [i ? "Right: " : "Left: ", make("q", {}, make("bdi", {}, visibleToken(query))), " attends to ", make("q", {}, make("bdi", {}, visibleToken(map.keys[s]))), " with ", make("b", {}, percent(weights[t][s])), ". "];
+      return [`${SIDES[i]}: `, make("q", {}, make("bdi", {}, visibleToken(query))), " attends to ", make("q", {}, make("bdi", {}, visibleToken(map.keys[s]))), " with ", make("b", {}, percent(weights[t][s])), ". "];
     });
     if (parts.every((part) => part === null)) return [make("span", { class: "hint" }, HINT)];
-    return parts.flatMap((part, i) => part ?? [make("span", { class: "hint" }, `${i ? "Right" : "Left"}: these tokens are not there. `)]);
+    return parts.flatMap((part, i) => part ?? [make("span", { class: "hint" }, `${SIDES[i]}: these tokens are not there. `)]);
   }
 
   // Shows what is open in the view on the left side.

@@ -46,19 +46,24 @@ export function languageName(code, fallback) {
   }
 }
 
-// Example sentences by source language, for the bundled models.
-const EXAMPLES = new Map([
+// Example sentences for translators, and beginnings of texts for language models, by language; the beginnings of null are for
+// models of other or unknown languages.
+const SENTENCES = new Map([
   ["fr", ["Il y a trois livres sur la table.", "Elle va au marché.", "Je ne mange pas de viande.", "Tu as oublié ton parapluie."]],
   ["en", ["There are three books on the table.", "She goes to the market.", "I don't eat meat.", "You forgot your umbrella."]],
 ]);
+const BEGINNINGS = new Map([
+  ["fr", ["Le petit chat", "Il était une fois", "Elle va"]],
+  [null, ["Once upon a time, there was a", "One day, a little fox", "In a small village"]],
+]);
 
-export function examples(code) {
-  return EXAMPLES.get(code) ?? [];
+export function examples({ source, translates, writes }) {
+  return (writes && !translates ? BEGINNINGS.get(source) ?? BEGINNINGS.get(null) : SENTENCES.get(source)) ?? [];
 }
 
-export function exampleButtons(code, onPick) {
-  const buttons = examples(code).map((text) => {
-    const button = make("button", { type: "button", lang: code }, text);
+export function exampleButtons(model, onPick) {
+  const buttons = examples(model).map((text) => {
+    const button = make("button", { type: "button", ...(model.source && { lang: model.source }) }, text);
     button.addEventListener("click", () => onPick(text));
     return button;
   });

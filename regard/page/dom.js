@@ -14,8 +14,12 @@ export function capitalize(text) {
   return `${text[0].toUpperCase()}${text.slice(1)}`;
 }
 
+const MIN_PERCENT = 0.001; // smaller ones are not worth their digits
+
 export function percent(share) {
-  return `${Number((100 * share).toPrecision(3))}%`;
+  const value = 100 * share;
+  if (value > 0 && value < MIN_PERCENT) return `< ${MIN_PERCENT}%`;
+  return `${Number(value < 1 ? value.toFixed(3) : value.toPrecision(3))}%`;
 }
 
 export function truncate(text, maxLength) {
@@ -37,6 +41,12 @@ export function visibleText(text) {
   const signs = { " ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍" };
   const shown = text.replace(/[\p{C}\p{Z}]/gu, (c) => signs[c] ?? `\\u{${c.codePointAt(0).toString(16)}}`);
   return visibleToken(shown);
+}
+
+// Says how something is selected with the devices that there are, and what is shown then.
+export function pointingHint(what, shows, click = "Hover over") {
+  if (matchMedia("(hover: none)").matches) return `Tap ${what} to see ${shows}.`;
+  return `${click} ${what}, or select one with Tab and the arrow keys, to see ${shows}.`;
 }
 
 // Fades the edges of a scrollable box where there is more to see.

@@ -1,14 +1,13 @@
 // Inside one cell of the heat map: the query and key, their dot product, scaling, mask, softmax over the row, and the weighted
 // sum of the values, each with its numbers. Dragging a weight changes it in the model.
 
-import { addScrollFade, make, percent, visibleToken } from "./dom.js";
+import { addScrollFade, make, percent, pointingHint, visibleToken } from "./dom.js";
 import { indexOfLargest, mean, withReplacedWeight } from "./numbers.js";
 import { createStrip, formatNumber, largestOf } from "./vector_strip.js";
 
 const MAX_VALUES_SHOWN = 8; // keys whose values are drawn: those with the largest weights
 const TEMPERATURE = { min: -2, max: 2, step: 0.05 }; // as a power of 2
-const MIN_SHARE = 1e-5; // smaller weights are not written out in the softmax: the server rounds them to zero
-const PROMPT = "Select a cell of the heat map, with a click or with Tab and the arrow keys, to see how its weight is computed.";
+const PROMPT = pointingHint("a cell of the heat map", "how its weight is computed", "Click");
 
 // `loadBody()` returns what /api/head needs besides the head; `onWeight(cell, weight)` is called when a weight was dragged, with
 // null to restore it; `onHead(head)` opens a head. `connect` is `createRequests`. A file has no server: there it is null,
@@ -100,8 +99,8 @@ export function createHeadCell({ connect, loadBody, onWeight, onHead, findChange
   const label = (token) => make("q", {}, make("bdi", {}, visibleToken(token)));
 
   function describe({ map, row, column, layer, head }) {
-    const query = map.writes[row] ? ["predicting ", label(map.writes[row]), " after ", label(map.queries[row])] : [label(map.queries[row])];
-    return [make("b", {}, head === null ? `Layer ${layer}. ` : `Layer ${layer}, head ${head}. `), "The query of ", ...query, " meets the key of ", label(map.keys[column]), "."];
+    const query = map.writes[row] ? ["for predicting ", label(map.writes[row]), " after ", label(map.queries[row])] : ["of ", label(map.queries[row])];
+    return [make("b", {}, head === null ? `Layer ${layer}. ` : `Layer ${layer}, head ${head}. `), "The query ", ...query, " meets the key of ", label(map.keys[column]), "."];
   }
 
   function render(vectors) {
@@ -252,7 +251,7 @@ export function createHeadCell({ connect, loadBody, onWeight, onHead, findChange
         power.textContent = value < 0.0005 ? (value ? "< 0.001" : "0") : formatNumber(value);
         if (!isDragged) slider.value = 100 * weight;
         slider.style.setProperty("--p", weight);
-        share.textContent = weight > 0 && weight < MIN_SHARE ? `< ${percent(MIN_SHARE)}` : percent(Number(weight.toPrecision(3)));
+        share.textContent = percent(weight);
       },
     };
   }

@@ -87,10 +87,10 @@ export function layersView({ models, saveState }) {
   }
 
   function updateForm() {
-    const { translates, writes, source: language } = model.selected();
+    const { translates, writes } = model.selected();
     for (const element of [targetLabel, target.field]) element.hidden = !translates && !writes;
     targetLabel.textContent = translates ? "Translation" : "Continuation";
-    exampleList.replaceChildren(...exampleButtons(language, (text) => {
+    exampleList.replaceChildren(...exampleButtons(model.selected(), (text) => {
       source.field.value = text;
       target.field.value = "";
       submit();
@@ -112,7 +112,7 @@ export function layersView({ models, saveState }) {
     animation: () => displayed?.animation() ?? null,
     update(given) {
       model.select(given.get("model"));
-      source.field.value = given.get("source") ?? examples(model.selected().source)[0] ?? "The cat sleeps on the table.";
+      source.field.value = given.get("source") ?? examples(model.selected())[0] ?? "The cat sleeps on the table.";
       target.field.value = given.get("target") ?? "";
       const number = (name) => (/^\d{1,4}$/.test(given.get(name) ?? "") ? Number(given.get(name)) : null);
       open = { stack: given.get("stack"), state: number("state"), token: number("token"), axes: given.get("axes") === "apart" ? "apart" : "together" };
@@ -136,16 +136,16 @@ function createLayers(data, first, onState) {
   const where = make("p", { class: "step-where", "aria-live": "polite" });
   const explained = make("p", { class: "hint" });
   const slider = make("input", { type: "range", min: 0, step: 1, "aria-label": "Layer" });
-  const play = make("button", { type: "button", class: "play" }, "Play");
+  const play = make("button", { type: "button", class: "play" }, "▶ Play");
   const paths = make("input", { type: "checkbox", checked: "" });
   const apart = make("input", { type: "checkbox", ...(open.axes === "apart" && { checked: "" }) });
   const kinds = make("fieldset", { class: "attention-kinds" }, make("legend", {}, "Stack"));
-  const final = data.final ? createLineChart({ title: "When each layer knows what comes", format: percent, formatX: (x) => (Number.isInteger(x) ? data.lens.states[x] : "") }) : null;
+  const final = data.final ? createLineChart({ title: "Probability of the next token, by layer", format: percent, formatX: (x) => (Number.isInteger(x) ? data.lens.states[x] : "") }) : null;
   const lens = data.lens ? createLogitLens(withTokenNames(names, { ...data.lens, kind: "lens", keys: [] })) : null;
   const map = make("section", { class: "card layers-map", "aria-label": "Vectors in two dimensions" },
     make("h2", {}, "Vectors in two dimensions"), make("p", { class: "hint" }, MAP_HINT), kinds,
     make("div", { class: "step-line" }, play, slider), where, make("div", { class: "layers-box" }, svg), explained,
-    make("p", { class: "tools" }, make("label", {}, paths, " paths from layer to layer"), make("label", {}, apart, " axes of each layer’s own")));
+    make("p", { class: "tools" }, make("label", {}, paths, " paths from layer to layer"), make("label", {}, apart, " separate axes for each layer")));
   const root = make("div", { class: "layers-parts" }, map,
     ...(final ? [make("section", { class: "card", "aria-label": "Final token by layer" }, final.root, make("p", { class: "hint" }, FINAL_HINT))] : []),
     ...(lens ? [make("div", { class: "attention layers-lens" }, lens.root)] : []));
@@ -266,7 +266,7 @@ function createLayers(data, first, onState) {
   function stop() {
     clearInterval(timer);
     timer = null;
-    play.textContent = "Play";
+    play.textContent = "▶ Play";
   }
 
   slider.addEventListener("input", () => {
@@ -277,7 +277,7 @@ function createLayers(data, first, onState) {
   play.addEventListener("click", () => {
     if (timer !== null) return stop();
     if (open.state === stack.states.length - 1) moveTo(0);
-    play.textContent = "Pause";
+    play.textContent = "❚❚ Pause";
     timer = setInterval(() => {
       moveTo(open.state + 1);
       if (open.state < stack.states.length - 1) return;

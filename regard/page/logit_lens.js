@@ -2,11 +2,11 @@
 // alternatives. `createLogitLens(data.lens)` takes the data of `LogitLens.to_json`.
 
 import { colour, textColourOn } from "./heat_map.js";
-import { addScrollFade, make, moveFocus, percent, visibleToken } from "./dom.js";
+import { addScrollFade, make, moveFocus, percent, pointingHint, visibleToken } from "./dom.js";
 
 const EXPLANATION = "The vectors after each layer, read by the final norm and the output head as if the layer were the last: the"
   + " most likely token at each position, and its probability.";
-const PROMPT = "Hover over a cell, or select one with Tab and the arrow keys, to see its most likely tokens.";
+const PROMPT = pointingHint("a cell", "its most likely tokens");
 
 export function createLogitLens({ queries, writes, states, top }) {
   const readout = make("p", { class: "lens-readout", "aria-live": "polite" });

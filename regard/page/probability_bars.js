@@ -26,13 +26,14 @@ export function createBars(label, onPick = null, others = "all other tokens") {
     const largest = Math.max(...items.map(({ p, kept = p }) => Math.max(p, kept)), 1e-9);
     items.forEach((item, i) => {
       const { p, kept = p } = item;
+      const isCut = item.kept === 0; // without sampling options, 0 is only rounded
       const { bar, name, before, after, share } = rows[i];
       rows[i].item = item;
       name.textContent = item.token;
       before.style.setProperty("--p", p / largest);
       after.style.setProperty("--p", kept / largest);
-      share.textContent = kept === 0 ? "excluded" : formatShare(kept);
-      bar.classList.toggle("bar-cut", kept === 0);
+      share.textContent = isCut ? "excluded" : formatShare(kept);
+      bar.classList.toggle("bar-cut", isCut);
       bar.classList.toggle("bar-chosen", item.token === chosen);
       if (onPick) bar.tabIndex = i === 0 ? 0 : -1;
     });

@@ -3,7 +3,7 @@
 
 import { createRequests } from "./api.js";
 import { createModelSelector, createTextField } from "./controls.js";
-import { make, moveFocus, percent, visibleText } from "./dom.js";
+import { make, moveFocus, percent, pointingHint, visibleText } from "./dom.js";
 import { createBars } from "./probability_bars.js";
 import { createSentenceMap } from "./sentence_map.js";
 
@@ -19,10 +19,9 @@ const TASKS = new Map([
   ["fill", { title: "Fill", summary: "tokens for a mask", result: "Tokens for the mask", placeholder: `Type a text with ${MASK} in place of a word`, show: showFillings }],
   ["embed", { title: "Compare", summary: "the nearest sentences", result: "Nearest first", placeholder: "Type a sentence", show: showNeighbours }],
 ]);
-const LABELS_HINT = "Hover over a word, or select one with Tab and the arrow keys, to see the probability of its label. A question mark"
-  + " means less than 50%.";
-const COMPARE_HINT = "Cosine similarity of the vectors, each the mean over the tokens of a sentence: 1 is the same direction, 0 none"
-  + " in common. A model that was not trained to compare sentences compares mostly their words.";
+const LABELS_HINT = `${pointingHint("a word", "the probability of its label")} A question mark means less than 50%.`;
+const COMPARE_HINT = "Cosine similarity of the vectors, each the mean over the tokens of a sentence: 1 means the same direction, 0"
+  + " unrelated ones. A model that was not trained to compare sentences mostly compares their words.";
 const NO_MASK = `Write ${MASK} in place of a word, or press “Insert ${MASK}”.`;
 // Texts to start with, by language; those of null are for models of other or unknown languages.
 const EXAMPLES = new Map([

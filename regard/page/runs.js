@@ -11,7 +11,7 @@ const PLAY_MS = 450; // time that each moment is shown while playing
 const SAVE_DELAY_MS = 200; // time that a step is shown before it is written to the URL
 const MAX_COLOURS = 8; // number of colours in runs.css
 const STATES = { waiting: "starting", running: "training", finished: "finished", stopped: "stopped" };
-const NO_RUNS = "A run shows here while it is being trained: its curves, samples of what it writes, and its heads emerging.";
+const NO_RUNS = "Runs appear here while they are being trained: their curves, samples of what they write, and how their heads emerge.";
 const COMMANDS = [
   ["Train a small translator and watch it:", "regard train petit-fr-en --watch"],
   ["Or look at runs that exist, several at once:", "regard serve runs/first runs/second --open"],
@@ -43,7 +43,7 @@ export function runsView({ saveState }) {
   };
   const grid = make("div", { class: "charts" }, ...Object.values(charts).map(({ root }) => make("section", { class: "card" }, root)));
   const slider = make("input", { type: "range", min: 0, step: 1, "aria-label": "Step of the run" });
-  const play = make("button", { type: "button", class: "play" }, "Play");
+  const play = make("button", { type: "button", class: "play" }, "▶ Play");
   const where = make("p", { class: "step-where", "aria-live": "polite" });
   const scrubber = make("section", { class: "card scrubber", "aria-label": "Time" }, play, slider, where);
   const chosen = make("select", {});
@@ -220,7 +220,7 @@ export function runsView({ saveState }) {
   function stop() {
     clearInterval(timers.play);
     timers.play = null;
-    play.textContent = "Play";
+    play.textContent = "▶ Play";
   }
 
   function save() {
@@ -242,7 +242,7 @@ export function runsView({ saveState }) {
   play.addEventListener("click", () => {
     if (timers.play !== null) return stop();
     if (position === moments.length - 1) moveTo(0);
-    play.textContent = "Pause";
+    play.textContent = "❚❚ Pause";
     timers.play = setInterval(() => {
       moveTo(position + 1);
       if (position === moments.length - 1) stop();

@@ -15,17 +15,17 @@ export const CAPTIONS = [
   },
   {
     title: "Keys",
-    text: "Every word of the source has a key, which says what it has to offer. Where query and key match, the line is thick and the cell is dark.",
+    text: "Every word of the source has a key, which says what it has to offer. Where query and key match, the line is thick and the cell stands out.",
     selector: ".attention-keys",
   },
   {
     title: "Values",
-    text: "From the words that match, the model takes their values, in just these proportions, and mixes them. The mix decides the next word.",
+    text: "The model mixes the values of the words, in proportion to how well their keys match. The mix decides the next word.",
     selector: ".attention-matrix",
   },
   {
     title: "The beam",
-    text: "It is never quite sure. The beam keeps the four best beginnings and follows them until the best translation ends.",
+    text: "The model is not sure of every word. Beam search keeps the four best beginnings and extends them until the best translation ends.",
     selector: ".beam",
   },
   {

@@ -42,7 +42,7 @@ export function translateView({ models, saveState }) {
     field.lang = source ?? "";
     result.lang = target ?? "";
     swap.hidden = !reverseModel();
-    exampleList.replaceChildren(...exampleButtons(source, (text) => {
+    exampleList.replaceChildren(...exampleButtons(model.selected(), (text) => {
       field.value = text;
       onInput(true);
       field.focus();

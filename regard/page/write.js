@@ -1,7 +1,7 @@
 // The Write view: a language model, token by token. The next tokens are shown as bars; pick one, sample one, or keep going.
 
 import { createRequests } from "./api.js";
-import { createModelSelector, createTextField } from "./controls.js";
+import { createModelSelector, createTextField, exampleButtons, examples } from "./controls.js";
 import { addScrollFade, make, percent, visibleText } from "./dom.js";
 import { createLineChart } from "./line_chart.js";
 import { createBars } from "./probability_bars.js";
@@ -14,11 +14,6 @@ const SLIDER_PAUSE_MS = 50; // time without a slider movement before a request i
 const RUN_INTERVAL_MS = 120; // time between two tokens that are sampled automatically
 const SCORE_DELAY_MS = 250; // time without a new token before the probabilities of the text's tokens are requested
 const END_LABEL = "end of text"; // label of the token that ends the text
-// Beginnings of texts, by language; those of null are for models of other or unknown languages.
-const BEGINNINGS = new Map([
-  ["fr", ["Le petit chat", "Il était une fois", "Elle va"]],
-  [null, ["Once upon a time, there was a", "One day, a little fox", "In a small village"]],
-]);
 const SAMPLING_OPTIONS = [
   {
     name: "temperature",
@@ -168,17 +163,12 @@ export function writeView({ models, saveState }) {
   }
 
   function showExamples() {
-    const texts = BEGINNINGS.get(model.selected().source) ?? BEGINNINGS.get(null);
-    exampleList.replaceChildren(make("span", {}, "Try "), ...texts.map((text) => {
-      const button = make("button", { type: "button" }, text);
-      button.addEventListener("click", () => {
-        stop();
-        field.value = text;
-        requestNext(0);
-      });
-      return button;
+    exampleList.replaceChildren(...exampleButtons(model.selected(), (text) => {
+      stop();
+      field.value = text;
+      requestNext(0);
     }));
-    return texts[0];
+    return examples(model.selected())[0];
   }
 
   // Appends a token. The token that ends the text is not appended.

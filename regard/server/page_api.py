@@ -313,7 +313,7 @@ def next_token_distribution(served: ServedModel, params: NextTokenRequest) -> Ne
         )
         for id_, piece, probability, kept_probability in rows
     ]
-    text_tokens = [readable(piece) for piece in tokenizer.pieces(ids)]
+    text_tokens = [readable(piece) for piece in tokenizer.pieces(ids[len(tokenizer.before) :])]
     return NextTokenResponse(model=served.name, tokens=tokens, text_tokens=text_tokens)
 
 

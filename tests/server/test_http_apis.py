@@ -34,6 +34,7 @@ from regard.server.connections import Acceptor, TimeoutProtocol
 from regard.server.guards import access_rules
 from regard.server.http_errors import CONTENT_SECURITY_POLICY, SECURITY_HEADERS
 from regard.server.model_registry import build_registry
+from regard.server.page_api import NextTokenRequest, next_token_distribution
 from regard.server.prefix_cache import EXTRA_CACHE_TOKENS, PrefixCache
 from tests.support.serving import Running, language_model, running
 from tests.support.signals import ignoring
@@ -571,3 +572,10 @@ def test_a_cancelled_request_keeps_its_processed_tokens() -> None:
     assert prefixes.tokens_read == 2 * PREFILL_TOKENS
     torch.testing.assert_close(prefixes.next_logits(model.network, ids), PrefixCache().next_logits(model.network, ids))
     assert prefixes.tokens_read == 3 * PREFILL_TOKENS
+
+
+def test_next_tokens_lists_the_tokens_of_the_text_without_the_template() -> None:
+    served = build_registry({"writer": regard.load("writer")}).by_name["writer"]
+    assert served.model.require_tokenizer().before  # a token that the text starts from
+    response = next_token_distribution(served, NextTokenRequest(model="writer", text="Once upon a time"))
+    assert response.text_tokens == ["Once", "upon", "a", "time"]

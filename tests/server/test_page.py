@@ -68,7 +68,7 @@ def opened(context: Any, address: str) -> Iterator[Opened]:
 
 def shares(opened: Opened, side: str) -> list[float]:
     texts = opened.page.locator(f".attention-{side} .attention-share").all_text_contents()
-    return [float(text.removesuffix("%")) / 100 for text in texts if text]
+    return [float(text.removeprefix("< ").removesuffix("%")) / 100 for text in texts if text]
 
 
 # Translate.
@@ -1083,3 +1083,66 @@ def test_the_page_loads_nothing_external_and_sets_no_html() -> None:
             assert forbidden not in text, (path.name, forbidden)
         assert " style=" not in text, path.name
         assert " onclick=" not in text, path.name
+
+
+# Labels and hints.
+
+
+def test_an_emoji_is_one_word_whose_bytes_are_shown_as_tokens(opened: Opened) -> None:
+    opened.look(f"#/look?{urlencode({'model': 'petit-fr-en', 'source': 'Marie mange une 🍕.'})}")
+    assert "🍕" in opened.page.locator("[aria-label^='Source words'] button").all_text_contents()
+    tokens = opened.page.locator(".attention-keys .attention-token")
+    labels = tokens.all_text_contents()
+    assert [label for label in labels if "\\x" in label] == [r"\xf0", r"·\x9f", r"·\x8d", r"·\x95"]
+    opened.page.get_by_label("join pieces into words").check()
+    opened.until(lambda: "🍕" in tokens.all_text_contents())
+    assert not any("\\x" in label for label in tokens.all_text_contents())
+
+
+def test_the_first_word_of_a_translation_has_no_dot(opened: Opened) -> None:
+    source = "Le petit chat noir de Marie ne dort jamais."
+    opened.look(f"#/look?{urlencode({'model': 'petit-fr-en', 'source': source})}")
+    top = opened.page.evaluate(
+        "async (source) => (await (await fetch('/api/attend', { method: 'POST', headers: { 'Content-Type':"
+        " 'application/json' }, body: JSON.stringify({ model: 'petit-fr-en', source }) })).json()).steps[0].top",
+        source,
+    )
+    assert {"Marie", "␣Marie"} <= {item["token"] for item in top}  # the alternatives look the same but for the space
+    assert opened.text("[aria-label^='Output words'] button") == "Marie"
+    assert opened.page.locator(".beam g.beam-best text").all_text_contents()[1] == "Marie"
+
+
+def test_a_language_model_has_beginnings_of_texts_as_examples(opened: Opened) -> None:
+    opened.look("#/look?model=writer")
+    beginnings = ["Once upon a time, there was a", "One day, a little fox", "In a small village"]
+    assert opened.page.locator(".examples button").all_text_contents() == beginnings
+    assert opened.page.locator("#attention-source").input_value() == beginnings[0]
+    assert opened.page.locator(".word-side").all_text_contents() == ["text", "predicted"]
+    opened.open("#/write?model=writer", ".write-tokens .chip")
+    assert opened.page.locator(".examples button").all_text_contents() == beginnings
+
+
+def test_small_probabilities_are_neither_excluded_nor_long(opened: Opened) -> None:
+    opened.open("#/labs", "main h1")
+    shown = opened.page.evaluate("""async () => {
+      const { createBars } = await import("/page/probability_bars.js");
+      const { percent } = await import("/page/dom.js");
+      const bars = createBars("tokens");
+      bars.show([{ token: "a", p: 1 }, { token: "b", p: 0 }, { token: "c", p: 0, kept: 0 }]);
+      const shares = [...bars.list.querySelectorAll(".bar-share")].map((element) => element.textContent);
+      return [shares, [0, 2.5e-6, 1.75e-5, 0.00087, 0.753].map(percent)];
+    }""")
+    assert shown == [["100%", "< 0.1%", "excluded"], ["0%", "< 0.001%", "0.002%", "0.087%", "75.3%"]]
+
+
+def test_hints_name_the_devices_that_there_are(opened: Opened, context: Any, address: str) -> None:
+    prompts = ".attention-readout, .cell-about, .lens-readout"
+    opened.look()
+    assert all("Tab and the arrow keys" in text for text in opened.page.locator(prompts).all_text_contents())
+    phone = context.browser.new_context(has_touch=True, is_mobile=True)
+    touched = Opened(phone, address, 360, 740)
+    texts = touched.look().page.locator(prompts).all_text_contents()
+    assert len(texts) == 3
+    assert all(text.startswith("Tap ") for text in texts)
+    touched.close()
+    phone.close()
