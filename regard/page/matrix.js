@@ -58,7 +58,7 @@ export function createMatrix({ style, ramp, id }) {
       if (lastRow !== null) {
         context.globalAlpha = 0.8;
         context.fillStyle = style("--card");
-        context.fillRect(0, top + (lastRow + 1) * side, layout.width, layout.height);
+        context.fillRect(left, top + (lastRow + 1) * side, side * map.keys.length, side * (map.queries.length - lastRow - 1));
         context.globalAlpha = 1;
       }
       Object.assign(context, { strokeStyle: style("--mark"), lineWidth: 2 });

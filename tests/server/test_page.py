@@ -1146,3 +1146,11 @@ def test_hints_name_the_devices_that_there_are(opened: Opened, context: Any, add
     assert all(text.startswith("Tap ") for text in texts)
     touched.close()
     phone.close()
+
+
+def test_later_steps_are_dimmed_within_the_map_only(opened: Opened) -> None:
+    opened.look(f"{LOOK}&kind=cross&layer=1&head=1&step=1")
+    corner = """canvas => [...canvas.getContext("2d").getImageData(canvas.width - 2, canvas.height - 2, 1, 1).data]"""
+    canvas = opened.page.locator(".attention-matrix canvas").first
+    opened.until(lambda: opened.page.locator(".attention-later").count() > 0)
+    assert canvas.evaluate(corner) == [0, 0, 0, 0]  # beside the map, below slanted labels: another background shows
