@@ -187,6 +187,7 @@ export function attentionView({ models, saveState, isFirstScreen = false }) {
   function showTour() {
     wantsTour = false;
     tour = startTour({
+      source: requested.source,
       container: content,
       steps: () => displayed?.stepCount ?? 0,
       showStep: (step) => displayed?.showStep(step),

@@ -10,7 +10,7 @@ const VISIBLE_SHARE = 0.65; // of the window, above the captions
 export const CAPTIONS = [
   {
     title: "Queries",
-    text: "The model writes one word at a time. Before each word it asks a question about the sentence: that is its query.",
+    text: "The model translates this sentence word by word. Before each word it asks a question about the sentence: that is its query.",
     selector: ".attention-queries",
   },
   {
@@ -51,14 +51,15 @@ function remember() {
   }
 }
 
-// `container` has the elements that the captions point at. `steps()` returns the number of decoding steps, `showStep(i)` shows
+// `source` is the sentence that is translated. `container` has the elements that the captions point at. `steps()` returns the number of decoding steps, `showStep(i)` shows
 // one, and `onClose()` is called at the end.
-export function startTour({ container, steps, showStep, onClose }) {
+export function startTour({ source, container, steps, showStep, onClose }) {
+  const sentence = make("p", { class: "tour-sentence" }, source);
   const [title, text, position] = [make("h2", {}), make("p", {}), make("span", { class: "hint" })];
   const [pause, back, next, skip] = ["Pause", "Back", "Next", "Skip tour"].map((name) => make("button", { type: "button" }, name));
   next.classList.add("main");
   const root = make("section", { class: "tour view", "aria-label": "Tour" },
-    make("div", { "aria-live": "polite" }, title, text), make("div", { class: "tools" }, position, make("span", { class: "spacer" }), skip, pause, back, next));
+    make("div", { "aria-live": "polite" }, title, sentence, text), make("div", { class: "tools" }, position, make("span", { class: "spacer" }), skip, pause, back, next));
   let [caption, timer, marked] = [0, null, []];
   let isPlaying = !matchMedia("(prefers-reduced-motion: reduce)").matches;
 
@@ -74,6 +75,7 @@ export function startTour({ container, steps, showStep, onClose }) {
     const { title: heading, text: explanation, selector } = CAPTIONS[index];
     title.textContent = heading;
     text.textContent = explanation;
+    sentence.hidden = index > 0; // it may have scrolled out of sight
     position.textContent = `${index + 1} of ${CAPTIONS.length}`;
     back.disabled = index === 0;
     const isLast = index === CAPTIONS.length - 1;

@@ -682,10 +682,12 @@ def test_the_first_screen_is_a_tour_that_is_shown_once(context: Any, address: st
     titles: list[str] = []
     for _ in range(5):
         titles.append(opened.text(".tour h2"))
+        assert opened.page.locator(".tour .tour-sentence").is_visible() == (titles == ["Queries"])
         assert opened.page.locator(".tour-marked").count() > 0
         if AXE and len(titles) == 5:  # until then, later tokens are dimmed
             assert opened.accessibility_problems() == []
         opened.page.locator(".tour .main").click()
+    assert opened.page.locator("#attention-source").input_value() == SENTENCE
     assert titles == ["Queries", "Keys", "Values", "The beam", "Your turn"]
     assert opened.page.locator(".tour").count() == 0
     assert "Step 10 of 10: end" in opened.text(".step-where")
