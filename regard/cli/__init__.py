@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 import sys
 from collections.abc import Callable, MutableMapping
 from contextlib import suppress
@@ -38,6 +39,8 @@ from regard.formatting import visible_lines
 OBJECTS_PER_COLLECTION = 50_000
 """New objects after which Python looks for garbage. Importing torch makes half a million, all of which stay, and with
 Python's default (700) looking for garbage among them takes a tenth of the time to start."""
+INTERRUPTED = 130
+"""Exit status after Ctrl-C."""
 SPINS_BEFORE_SLEEP = "2000"
 """Iterations, some microseconds, for which a thread of OpenMP spins before it sleeps. Training petit-fr-en on two cores
 next to a busy program, two threads processed 3,900 tokens/s with it and at most 1,300 with the default; on idle cores,
@@ -134,6 +137,8 @@ def main() -> None:
     except SystemExit as end:
         if isinstance(getattr(end.__context__, "__cause__", None), KeyboardInterrupt):  # not reported by the command
             typer.echo("\nregard: interrupted", err=True)
+        if end.code == INTERRUPTED:  # another Ctrl-C could only add a traceback of Python's exit
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
         raise
     finally:
         gc.freeze()  # otherwise Python searches all objects for garbage as it exits: 0.1 s with torch

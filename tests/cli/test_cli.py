@@ -86,6 +86,21 @@ def test_ctrl_c_is_acknowledged(tmp_path: Path) -> None:
     assert done.stderr == "\nregard: interrupted\n"
 
 
+@pytest.mark.slow
+def test_a_second_ctrl_c_does_not_disturb_the_exit(tmp_path: Path) -> None:
+    program = (
+        "import atexit, os, signal, sys, regard.cli as cli\n"
+        "def stop(): raise KeyboardInterrupt\n"
+        "cli.app.command('stop')(stop)\n"
+        "atexit.register(lambda: os.kill(os.getpid(), signal.SIGINT))\n"
+        "sys.argv = ['regard', 'stop']\n"
+        "cli.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 130
+    assert done.stderr == "\nregard: interrupted\n"
+
+
 def run_failing(error: str, *options: str, debug: str = "") -> subprocess.CompletedProcess[str]:
     """Run `regard fail`, a command that raises this error."""
     program = (
