@@ -66,16 +66,20 @@ class JobOptions:
 def is_job(files: list[Path], output: Path | None, options: JobOptions) -> bool:
     """Whether a command runs as a job, which reads a regular file and writes one; other commands have no such options.
 
-    A missing file counts as regular: the job reports it.
+    A missing file counts as regular, and so does a folder: the job reports them.
     """
     paths = [*files, *([] if output is None else [output])]
-    if files and output is not None and all(path.is_file() or not path.exists() for path in paths):
+    if files and output is not None and all(map(_is_like_a_file, paths)):
         return True
     defaults = vars(JobOptions())
     given = [name for name, value in vars(options).items() if value != defaults[name]]
     if given:
         raise RegardError(f"--{given[0]} needs regular files for input and output (--input, --output)")
     return False
+
+
+def _is_like_a_file(path: Path) -> bool:
+    return path.is_file() or path.is_dir() or not path.exists()
 
 
 def run_text_job(
@@ -97,8 +101,7 @@ def run_text_job(
     from regard.jobs.run_job import JobEngine, run_job
 
     require_files(map(str, files))
-    if output.is_dir() or not output.absolute().parent.is_dir():
-        raise RegardError(f"--output {output} cannot be written: it is a folder, or its folder does not exist")
+    _check_output(output, files)
     columns, keys = parse_columns(options.columns), parse_keys(options.keys)
     records = open_records(files, output, columns, keys, as_json)
     texts = len(columns or keys or files)
@@ -107,6 +110,7 @@ def run_text_job(
         raise RegardError(
             f"each row must have {wanted} to {task.verb}, but {texts} were given: see --columns and --keys"
         )
+    records.check_columns(task.columns)  # before the model is loaded
     if look_at is not None:
         look_at(_first_texts(records))
     chosen: JobEngine
@@ -125,6 +129,23 @@ def run_text_job(
     _print_summary(summary, task, output, str(chosen))
     if summary.faults:
         raise typer.Exit(1)
+
+
+def _check_output(output: Path, files: list[Path]) -> None:
+    """Raise a RegardError if the output has no place, or would replace an input."""
+    if output.is_dir():
+        raise RegardError(f"--output {output} is a folder: name a file in it")
+    folder = output.absolute().parent
+    if not folder.is_dir():
+        problem = (
+            f"{output.parent} is not a folder: choose another output"
+            if folder.exists()
+            else f"the folder {output.parent} does not exist: create it"
+        )
+        raise RegardError(f"--output {output} cannot be written: {problem}")
+    for file in files:
+        if output.exists() and output.samefile(file):
+            raise RegardError(f"--output {output} is the input as well: choose another output")
 
 
 def _first_texts(records: Any) -> list[str]:
@@ -184,6 +205,7 @@ def _describe(progress: Any) -> str:
 
 def _print_summary(summary: Any, task: Any, output: Path, where: str) -> None:
     from regard.atomic_files import write_file
+    from regard.data.corpus import REMEDIES
     from regard.jobs.tasks import one_line
 
     progress, faults = summary.progress, summary.faults
@@ -194,14 +216,19 @@ def _print_summary(summary: Any, task: Any, output: Path, where: str) -> None:
             f"({rate(progress.rows_per_second)}/s, {where}){earlier}",
             err=True,
         )
+    path = output.with_name(f"{output.name}.faults.tsv")
+    if len(faults) <= MAX_LISTED_FAULTS:
+        path.unlink(missing_ok=True)  # of an earlier job with this output
     if not faults:
         return
     count = "1 row" if len(faults) == 1 else f"{len(faults):,} rows"
-    typer.echo(f"{count} could not be {task.participle}; the output has an empty row for each:", err=True)
+    typer.echo(f"{count} could not be {task.participle}; the output has no result for each:", err=True)
     for number, reason in faults[:MAX_LISTED_FAULTS]:
         typer.echo(f"  row {number}: {reason}", err=True)
     if len(faults) > MAX_LISTED_FAULTS:
-        path = output.with_name(f"{output.name}.faults.tsv")
         lines = (f"{number}\t{one_line(reason)}\n" for number, reason in faults)
         write_file(path, "".join(lines))
         typer.echo(f"  … all are listed in {path}", err=True)
+    for kind, remedy in REMEDIES.items():
+        if any(reason.startswith(kind) for _, reason in faults):
+            typer.echo(f"{kind}: {remedy}", err=True)

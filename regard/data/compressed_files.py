@@ -2,6 +2,7 @@
 
 import gzip
 import lzma
+import shlex
 from io import BufferedReader, RawIOBase
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,12 @@ COMPRESSED_SUFFIXES = (".gz", ".xz", ".zst")
 
 
 def open_compressed(path: str) -> ByteReader:
-    """Open a file whose name ends in one of `COMPRESSED_SUFFIXES`."""
+    """Open a file whose name ends in one of `COMPRESSED_SUFFIXES`.
+
+    Raises an EOFError if it has no bytes: an archive of no text has some, and an interrupted download may have none.
+    """
+    if Path(path).stat().st_size == 0:
+        raise EOFError("the archive is empty")
     if path.endswith(".gz"):
         return gzip.GzipFile(path)
     return BufferedReader(XzReader(path) if path.endswith(".xz") else ZstdReader(path), 1 << 16)
@@ -87,6 +93,7 @@ class ZstdReader(RawIOBase):
 
     def __init__(self, path: str) -> None:
         super().__init__()
+        self.path = path
         arrow = import_arrow(f"{path}: a .zst file")
         self.file = Path(path).open("rb")  # noqa: SIM115  # closed with this object
         self.stream = arrow.CompressedInputStream(self.file, "zstd")
@@ -103,6 +110,12 @@ class ZstdReader(RawIOBase):
         except OSError as error:  # pyarrow has no exception of its own for a damaged or truncated file
             if error.errno is not None:
                 raise
+            if "too much memory" in str(error):  # a window of more than 128 MB
+                unpack = f"zstd -d --long=31 {shlex.quote(self.path)}"
+                raise RegardError(
+                    f"{self.path} was compressed with a window that is too large to be read here (zstd --long): "
+                    f"decompress it first: {unpack}"
+                ) from error
             raise EOFError(str(error)) from error
         view[: len(data)] = data
         return len(data)

@@ -253,7 +253,7 @@ class LineReader:
 def decode_lines(file: ByteReader) -> Iterator[tuple[int, str | LineFault]]:
     """Yield the number and text of each line of an open file, or what is wrong with the line."""
     for number, raw in enumerate(_raw_lines(file), 1):
-        yield number, _decode(raw, first=number == 1)
+        yield number, decode_line(raw, first=number == 1)
 
 
 def _good_lines(path: str, problems: CorpusProblems) -> Iterator[tuple[int, str]]:
@@ -344,7 +344,7 @@ def _raw_lines(file: ByteReader) -> Iterator[bytes | None]:
             yield None
 
 
-def _decode(raw: bytes | None, first: bool) -> str | LineFault:
+def decode_line(raw: bytes | None, first: bool = False) -> str | LineFault:
     """Return the text of a line, or what is wrong with it."""
     if raw is None:
         return LineFault("too long")
@@ -410,7 +410,9 @@ def parse_object(line: str) -> dict[str, Any] | LineFault:
     """Return the JSON object in a line."""
     try:
         record = json.loads(line)
-    except (ValueError, RecursionError) as error:
+    except RecursionError:
+        return LineFault("invalid JSON", "nested too deeply")
+    except ValueError as error:
         return LineFault("invalid JSON", str(error))
     return (
         record if isinstance(record, dict) else LineFault("invalid JSON", f"a {type(record).__name__}, not an object")

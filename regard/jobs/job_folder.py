@@ -102,14 +102,11 @@ class JobFolder:
             assert isinstance(earlier, dict)
         except (ValueError, AssertionError):
             raise RegardError(f"{self.path / JOB_FILE} is damaged: start the job again with --restart") from None
-        names = [name for name in {**earlier, **description} if earlier.get(name) != description.get(name)]
-        if names:
-            differences = "; ".join(
-                f"{name} was {quoted(earlier.get(name))} and is now {quoted(description.get(name))}" for name in names
-            )
+        differences = _differences(earlier, description)
+        if differences:
             raise RegardError(
-                f"{self.path} holds an unfinished job with other settings ({differences}): repeat its settings to "
-                "resume it, start again with --restart, or choose another --output"
+                f"{self.path} holds an unfinished job with other settings ({'; '.join(differences)}): "
+                "repeat its settings to resume it, start again with --restart, or choose another --output"
             )
 
     def _read_entries(self) -> None:
@@ -158,6 +155,22 @@ class JobFolder:
             joined.replace(self.target)
             flush_to_disk(self.target.parent)
         shutil.rmtree(self.path, ignore_errors=True)
+
+
+def _differences(earlier: Mapping[str, Any], current: Mapping[str, Any]) -> list[str]:
+    """What differs between two jobs, an option at a time; if they have other tasks, only that."""
+    if earlier.get("task") != current.get("task"):
+        names = ["task"]
+    else:
+        names = [name for name in {**earlier, **current} if earlier.get(name) != current.get(name)]
+    differences = []
+    for name in names:
+        before, now = earlier.get(name), current.get(name)
+        if isinstance(before, dict) and isinstance(now, dict):
+            differences += _differences(before, now)
+        else:
+            differences.append(f"{name} was {quoted(before)} and is now {quoted(now)}")
+    return differences
 
 
 def _entry_line(entry: ShardEntry) -> str:

@@ -25,13 +25,17 @@ from regard.data.corpus import (
     LineFault,
     LineReader,
     column_fields,
+    decode_line,
     key_fields,
     parse_object,
     remedy,
 )
 from regard.errors import RegardError
+from regard.untrusted_files import MAX_JSON_DEPTH
 
 PARQUET_SUFFIX = ".parquet"
+JSON_SPACE = " \t\r\n"
+"""The characters that JSON allows around values."""
 
 Answer = list[tuple[Any, ...]]
 """The values of each column that a model answers a row with; several rows of them only for n-best translations."""
@@ -206,6 +210,8 @@ class LineRecords(RecordFile):
         for part in parts:
             with part.open("rb") as file:
                 shutil.copyfileobj(file, output, 1 << 20)
+        if output.tell() == 0:  # an archive of no text has some bytes
+            output.write(compress(b"", self.compression))
 
 
 @dataclass(frozen=True)
@@ -224,7 +230,11 @@ class TsvRecords(LineRecords):
 
 @dataclass(frozen=True)
 class JsonlRecords(LineRecords):
-    """One JSON object per line; the answers are further keys of it."""
+    """One JSON object per line; the answers are further keys of it.
+
+    The text of an object is kept, and the new keys are put at its end: parsed numbers such as 1e400 or 0.10 would be
+    written differently. Only an object that already has one of these keys is written anew.
+    """
 
     keys: tuple[str, ...] = ()
     """The keys whose texts the model reads."""
@@ -232,11 +242,31 @@ class JsonlRecords(LineRecords):
     def _record(self, texts: tuple[str | LineFault, ...]) -> Record:
         (line,) = texts
         value = line if isinstance(line, LineFault) else parse_object(line)
-        return Record({} if isinstance(value, LineFault) else value, key_fields(value, self.keys))
+        if not isinstance(value, LineFault) and _is_deep(value):
+            value = LineFault("invalid JSON", "nested too deeply")
+        row = ("{}", {}) if isinstance(value, LineFault) else (line, value)
+        return Record(row, key_fields(value, self.keys))
 
     def _lines(self, record: Record, answer: Answer | None, columns: Sequence[Column]) -> Iterator[str]:
-        row = dumps({**record.row, **named_values(answer, columns)}, ensure_ascii=False)
+        line, values = record.row
+        added = named_values(answer, columns)
+        if values.keys().isdisjoint(added):
+            start = line.strip(JSON_SPACE).removesuffix("}").rstrip(JSON_SPACE)
+            row = start + (", " if values else "") + dumps(added, ensure_ascii=False).removeprefix("{")
+        else:
+            row = dumps({**values, **added}, ensure_ascii=False)
         yield row if row.isascii() else row.encode("utf-8", "backslashreplace").decode()
+
+
+def _is_deep(value: dict[str, Any]) -> bool:
+    """Whether a JSON object is nested so deeply that it might be impossible to write it again."""
+    level: list[Any] = [value]
+    for _ in range(MAX_JSON_DEPTH):
+        items = (item for node in level for item in (node.values() if isinstance(node, dict) else node))
+        level = [item for item in items if isinstance(item, dict | list)]
+        if not level:
+            return False
+    return True
 
 
 @dataclass(frozen=True)
@@ -287,10 +317,18 @@ class ParquetRecords(RecordFile):
         return hashlib.sha256(sink.getvalue()).hexdigest()
 
     def records(self, content: Any) -> list[Record]:
-        """Parse rows: a missing value is a fault."""
-        texts = [content.column(key).to_pylist() for key in self.keys]
-        rows: Iterator[dict[str, Any]] = (dict(zip(self.keys, row, strict=True)) for row in zip(*texts, strict=True))
-        return [Record(None, key_fields(row, self.keys)) for row in rows]
+        """Parse rows: a missing value is a fault, and so is what would be one in a line of text."""
+        arrow = import_arrow("reading Parquet")
+        columns = [  # as bytes, because files exist whose strings are not UTF-8
+            content.column(key).cast(arrow.large_string()).cast(arrow.large_binary()).to_pylist() for key in self.keys
+        ]
+        return [Record(None, self._texts(row)) for row in zip(*columns, strict=True)]
+
+    def _texts(self, row: tuple[bytes | None, ...]) -> tuple[str, ...] | LineFault:
+        """The texts of a row, or what is wrong with the first that cannot be read."""
+        values = [None if text is None else decode_line(text) for text in row]
+        faults = (value for value in values if isinstance(value, LineFault))
+        return next(faults, None) or key_fields(dict(zip(self.keys, values, strict=True)), self.keys)
 
     def render(
         self, content: Any, records: Sequence[Record], answers: Sequence[Answer | None], columns: Sequence[Column]
@@ -318,21 +356,28 @@ class ParquetRecords(RecordFile):
             schema = schema.append(import_arrow("writing Parquet").field(column.name, _arrow_type(column)))
         with parquet.ParquetWriter(output, schema, compression="zstd") as writer:
             for part in parts:
-                writer.write_table(parquet.read_table(part, partitioning=None).cast(schema))
+                writer.write_table(parquet.ParquetFile(part).read().cast(schema))
 
     def check_columns(self, columns: Sequence[Column]) -> None:
         """Raise a RegardError if the file lacks a column that is read, or has one of those that are added."""
         with self._open() as file:
             schema = file.schema_arrow
-        text_types = (
-            import_arrow("reading Parquet").types.is_string,
-            import_arrow("reading Parquet").types.is_large_string,
-        )
+        types = import_arrow("reading Parquet").types
+        text_types = (types.is_string, types.is_large_string, types.is_string_view)
         for key in self.keys:
             if key not in schema.names:
-                raise RegardError(f"{self.path} has no column {key!r}: it has {', '.join(schema.names)}")
-            if not any(is_text(schema.field(key).type) for is_text in text_types):
-                raise RegardError(f"column {key!r} of {self.path} holds {schema.field(key).type}, not strings")
+                raise RegardError(
+                    f"{self.path} has no column {key!r}: it has {', '.join(schema.names)}; name one with --keys"
+                )
+            if schema.names.count(key) > 1:
+                raise RegardError(f"{self.path} has several columns {key!r}: rename all but one")
+            kind = schema.field(key).type
+            kind = kind.value_type if types.is_dictionary(kind) else kind
+            if not any(is_text(kind) for is_text in text_types):
+                raise RegardError(
+                    f"column {key!r} of {self.path} holds {schema.field(key).type}, not strings: convert it, or name "
+                    "another column with --keys"
+                )
         for column in columns:
             if column.name in schema.names:
                 raise RegardError(f"{self.path} already has a column {column.name!r}: rename it")

@@ -265,6 +265,129 @@ def test_parquet_keeps_its_columns(tmp_path: Path) -> None:
         ParquetRecords(str(tmp_path / "bad.parquet"), ("text",)).check_columns([])
 
 
+def test_unusual_parquet_columns(tmp_path: Path) -> None:
+    """Texts as categories, strings that are not UTF-8 or too long, and other columns that share a name."""
+    arrow = pytest.importorskip("pyarrow", reason="pip install 'regard[jobs]'")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    offsets = arrow.array([0, 4, 6, 6 + 100_000], arrow.int32()).buffers()[1]
+    damaged = arrow.StringArray.from_buffers(3, offsets, arrow.py_buffer(b"caf\xe9ok" + b"x" * 100_000))
+    categories = arrow.array(["un", None, "un"]).dictionary_encode()
+    others = [arrow.array([1, 2, 3]), arrow.array([4, 5, 6])]
+    for texts, expected, faults in [
+        (damaged, [None, "ko", None], ((1, "invalid UTF-8 (at byte 3)"), (3, "too long"))),
+        (categories, ["nu", None, "nu"], ((2, "not a string (text)"),)),
+        (arrow.array(["un", "deux", ""], arrow.large_string()), ["nu", "xued", ""], ()),
+    ]:
+        table = arrow.table([texts, *others], names=["text", "other", "other"])
+        parquet.write_table(table, tmp_path / "in.parquet")
+        records = open_records([tmp_path / "in.parquet"], tmp_path / "out.parquet", (), ("text",))
+        summary = reverse_file(records, tmp_path / "out.parquet", workers=None)
+        assert summary.faults == faults
+        written = parquet.ParquetFile(tmp_path / "out.parquet").read()
+        assert written.column("reversed").to_pylist() == expected
+        assert written.drop_columns("reversed") == table
+    parquet.write_table(arrow.table([*others], names=["text", "text"]), tmp_path / "in.parquet")
+    with pytest.raises(RegardError, match="has several columns 'text': rename all but one"):
+        records.check_columns([])
+
+
+def test_a_wrong_column_of_a_parquet_file_is_reported_by_the_command(tmp_path: Path) -> None:
+    arrow = pytest.importorskip("pyarrow", reason="pip install 'regard[jobs]'")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    MODEL.save(tmp_path / "model")
+    parquet.write_table(arrow.table({"text": ["un"]}), tmp_path / "in.parquet")
+    files = ["-i", str(tmp_path / "in.parquet"), "-o", str(tmp_path / "out.parquet")]
+    message = refused("translate", "--model", str(tmp_path / "model"), *files, "--keys", "txt")
+    assert message.endswith("in.parquet has no column 'txt': it has text; name one with --keys")
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".xz", ".zst"])
+def test_an_archive_without_bytes_is_damaged_and_one_of_no_text_is_not(tmp_path: Path, suffix: str) -> None:
+    if suffix == ".zst":
+        pytest.importorskip("pyarrow", reason="pip install 'regard[jobs]'")
+    (tmp_path / "none").touch()
+    output = tmp_path / f"out{suffix}"
+    reverse_file(open_records([tmp_path / "none"], output, (), ()), output, workers=None)
+    assert output.stat().st_size
+    assert decompressed(output) == ""
+    reverse_file(output, tmp_path / "again", workers=None)
+    assert (tmp_path / "again").read_bytes() == b""
+    output.write_bytes(b"")
+    with pytest.raises(RegardError, match=r"damaged after line 0 \(the archive is empty\): download or copy"):
+        reverse_file(output, tmp_path / "again", workers=None)
+
+
+def test_a_zst_file_with_a_large_window_is_to_be_decompressed_first(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow", reason="pip install 'regard[jobs]'")
+    path = tmp_path / "in.zst"
+    path.write_bytes(bytes.fromhex("28b52ffd04a8") + b"\x09\x00\x00x")  # a window of 2 GB, and a block of one byte
+    with pytest.raises(
+        RegardError, match=r"window that is too large .*: decompress it first: zstd -d --long=31 .*in\.zst"
+    ):
+        list(read_lines(str(path)))
+
+
+def test_objects_are_written_as_they_were(tmp_path: Path) -> None:
+    """The same spaces, numbers and escapes; only an object that has the new key already is written anew."""
+    objects = [
+        '{"n": 1e400, "p":0.10, "text" : "\\u00e9t\\u00e9"} ',
+        '{"text": "un", "reversed": 1}',
+        '{"a": {}}',
+        "{ }",
+    ]
+    (tmp_path / "in.jsonl").write_text("\n".join(objects))
+    reverse_file(JsonlRecords((str(tmp_path / "in.jsonl"),), keys=("text",)), tmp_path / "out.jsonl", workers=None)
+    assert (tmp_path / "out.jsonl").read_text().splitlines() == [
+        '{"n": 1e400, "p":0.10, "text" : "\\u00e9t\\u00e9", "reversed": "été"}',
+        '{"text": "un", "reversed": "nu"}',
+        '{"a": {}, "reversed": null}',
+        '{"reversed": null}',
+    ]
+
+
+def test_deep_objects_are_faults_of_their_rows(tmp_path: Path) -> None:
+    """At some depths Python can parse an object but not write it."""
+    deep = [f'{{"text": "un", "reversed": {"[" * depth}{"]" * depth}}}\n' for depth in (10, *range(900, 1000), 40_000)]
+    (tmp_path / "in.jsonl").write_text("".join(deep))
+    records = JsonlRecords((str(tmp_path / "in.jsonl"),), keys=("text",))
+    summary = reverse_file(records, tmp_path / "out.jsonl", workers=None)
+    assert [number for number, _ in summary.faults] == list(range(2, 103))
+    assert {reason for _, reason in summary.faults} == {"invalid JSON (nested too deeply)"}
+
+
+def test_an_input_is_never_replaced_by_the_output(tmp_path: Path) -> None:
+    MODEL.save(tmp_path / "model")
+    (tmp_path / "in.tsv").write_text("un\tone\n")
+    (tmp_path / "link.tsv").symlink_to("in.tsv")
+    words = ["score", str(tmp_path / "in.tsv"), "--columns", "1,2", "--model", str(tmp_path / "model")]
+    for name in ("in.tsv", "link.tsv"):
+        message = refused(*words, "-o", str(tmp_path / name))
+        assert message == f"--output {tmp_path / name} is the input as well: choose another output"
+    assert (tmp_path / "in.tsv").read_text() == "un\tone\n"
+    for folder, problem in [
+        ("none", "the folder {} does not exist: create it"),
+        ("in.tsv", "{} is not a folder: choose"),
+    ]:
+        message = refused(*words, "-o", str(tmp_path / folder / "out"))
+        assert problem.format(tmp_path / folder) in message
+    assert "is a folder: name a file in it" in refused(*words, "-o", str(tmp_path))
+
+
+def test_an_unfinished_job_with_other_options_names_only_these(source: Path, tmp_path: Path) -> None:
+    folder = JobFolder(tmp_path / "out")
+    jobs: list[dict[str, Any]] = [
+        {"task": "translate", "model": "1", "decoding": {"beam": beam, "seed": 0}} for beam in (4, 1)
+    ]
+    with folder.locked():
+        folder.begin(jobs[0])
+        for job, difference in [
+            (jobs[1], "beam was 4 and is now 1"),
+            ({"task": "score"}, "task was 'translate' and is now"),
+        ]:
+            with pytest.raises(RegardError, match=rf"other settings \({difference}[^;]*\): repeat its settings"):
+                folder.begin(job)
+
+
 def test_two_files_are_read_line_by_line(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("un\ndeux\n")
     (tmp_path / "b").write_text("one\ttab\ntwo\nthree\n")
@@ -345,8 +468,12 @@ def test_many_faults_are_listed_in_a_file(tmp_path: Path) -> None:
     assert "30 rows could not be translated" in done.stderr
     assert "  row 20: invalid UTF-8" in done.stderr
     assert "  row 21: " not in done.stderr
+    assert "\ninvalid UTF-8: convert the file: iconv -f latin1 -t utf-8\n" in done.stderr
     assert (tmp_path / "out.faults.tsv").read_text().splitlines()[29] == "30\tinvalid UTF-8 (at byte 0)"
     assert (tmp_path / "out").read_text().count("\n") == 31
+    (tmp_path / "in").write_text("Le chat dort.\n")
+    assert command("translate", *options, "-i", str(tmp_path / "in"), "-o", str(tmp_path / "out")).exit_code == 0
+    assert not (tmp_path / "out.faults.tsv").exists()
 
 
 def test_jsonl_with_half_a_character_elsewhere_is_written(tmp_path: Path) -> None:
