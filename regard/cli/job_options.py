@@ -102,6 +102,8 @@ def run_text_job(
 
     require_files(map(str, files))
     _check_output(output, files)
+    if options.engine == "ray":  # a worker reads them, in the folder in which Ray was started
+        files = [file.absolute() for file in files]
     columns, keys = parse_columns(options.columns), parse_keys(options.keys)
     records = open_records(files, output, columns, keys, as_json)
     texts = len(columns or keys or files)

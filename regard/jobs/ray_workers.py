@@ -11,6 +11,8 @@ import pickle
 import re
 import socket
 from collections.abc import Callable, Generator, Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from regard.errors import CallError, RegardError
@@ -81,7 +83,8 @@ class RayEngine:
         """Yield the shards as they are finished."""
         del answer, on_fork  # workers load the model themselves
         data = self.ray.data
-        logging.getLogger("ray.data").setLevel(logging.ERROR)
+        work = with_absolute_model(work)
+        logging.getLogger("ray.data").setLevel(logging.CRITICAL)  # errors are raised as well
         context = data.DataContext.get_current()
         context.enable_progress_bars = False
         context.target_max_block_size = 1  # each shard is sent as soon as it is read or finished
@@ -102,6 +105,12 @@ class RayEngine:
                     yield pickle.loads(pickled)
         except self.ray.exceptions.RayError as error:
             raise _plain_error(error) from error
+
+
+def with_absolute_model(work: ShardWork) -> ShardWork:
+    """The same work, with the absolute path of a model's file or folder: workers run in other folders."""
+    path = Path(work.task.model)
+    return replace(work, task=replace(work.task, model=str(path.absolute()))) if path.exists() else work
 
 
 class ShardWorker:
@@ -143,4 +152,7 @@ def _plain_error(error: Exception) -> Exception:
         if isinstance(inner, RegardError):
             return inner if isinstance(inner, CallError) else RegardError(str(inner))
         cause = inner if isinstance(inner, BaseException) else cause.__cause__
-    return RegardError(f"the Ray cluster gave up: {str(error).strip().splitlines()[-1]}")
+    reason = str(error).strip().splitlines()[-1]
+    if match := re.match(r"regard\.errors\.\w+: ", reason):  # a worker that could not start has no cause
+        return RegardError(f"a worker of the Ray cluster could not start: {reason[match.end() :]}")
+    return RegardError(f"the Ray cluster gave up: {reason}")

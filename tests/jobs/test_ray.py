@@ -14,6 +14,9 @@ from typing import Any
 import pytest
 
 from regard.jobs.job_folder import FINISHED_FILE
+from regard.jobs.ray_workers import with_absolute_model
+from regard.jobs.records import LineRecords
+from regard.jobs.tasks import ShardWork, TranslateTask
 from regard.ray import Classifier, Embedder, Scorer, Translator
 from tests.support.commands import command, refused
 from tests.support.jobs import wait_until
@@ -65,6 +68,14 @@ def test_a_missing_package_is_named(folder: Path, tmp_path: Path, monkeypatch: p
     files = ["--input", str(folder / "in.fr"), "--output", str(tmp_path / "out.en")]
     message = refused("translate", "--model", str(folder / "model"), *files, "--engine", "ray")
     assert message == "--engine ray needs Ray: pip install 'regard[ray]'"
+
+
+def test_workers_get_the_absolute_path_of_a_model(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They run in the folder in which Ray was started."""
+    monkeypatch.chdir(folder)
+    for name, expected in [("model", str(folder / "model")), ("fr-en", "fr-en")]:
+        work = ShardWork(TranslateTask(model=name), LineRecords(("in.fr",)))
+        assert with_absolute_model(work).task.model == expected
 
 
 def is_any_cluster_running() -> bool:
@@ -127,13 +138,15 @@ def cluster() -> Iterator[RayCluster]:
 
 
 def start_job(folder: Path, output: Path, cluster: RayCluster) -> "subprocess.Popen[str]":
-    files = ["--input", str(folder / "in.fr"), "--output", str(output)]
-    words = ["translate", "--model", str(folder / "model"), *OPTIONS, *files, "--engine", "ray"]
+    """Start a job with relative paths: the cluster runs in another folder."""
+    files = ["--input", "in.fr", "--output", str(output)]
+    words = ["translate", "--model", "model", *OPTIONS, *files, "--engine", "ray"]
     return subprocess.Popen(
         [sys.executable, "-m", "regard", *words, "--address", cluster.address],
         stderr=subprocess.PIPE,
         text=True,
         env=ENVIRONMENT,
+        cwd=folder,
     )
 
 
