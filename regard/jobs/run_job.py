@@ -80,7 +80,8 @@ def run_job(
     Run again after an interruption, it resumes; with `restart`, it discards what was done. A RegardError says why it
     stopped; what is finished is kept. `report` is called at the start and after each shard.
     """
-    with one_thread() if engine.uses_processes else nullcontext():  # threads of torch would not survive a fork
+    # Threads of torch would not survive a fork, and the number of threads can change how results are rounded.
+    with one_thread() if engine.uses_processes or engine.device_kind == "cpu" else nullcontext():
         model, answer = task.load(engine.loads_on)
         work = ShardWork(with_digest(task, model), records)
         records.check_columns(work.columns)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from regard.data.corpus import Corpus, CorpusError, CorpusProblems, read_lines
 from regard.errors import RegardError, WriteError
@@ -117,6 +118,12 @@ def test_another_model_is_refused(source: Path, tmp_path: Path, monkeypatch: pyt
         patch.setattr(parameter, "data", parameter.data + 1)
         with pytest.raises(RegardError, match=r"other settings \(model was '"):
             reverse_file(source, tmp_path / "out", workers=None)
+
+
+def test_a_small_job_uses_one_thread_as_workers_do(source: Path, tmp_path: Path) -> None:
+    threads = []
+    reverse_file(source, tmp_path / "out", workers=None, report=lambda _: threads.append(torch.get_num_threads()))
+    assert set(threads) == {1}
 
 
 def test_damaged_and_missing_shards_are_answered_again(source: Path, tmp_path: Path) -> None:
