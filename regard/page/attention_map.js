@@ -351,11 +351,11 @@ function kindIndex({ maps }, kind) {
   return indices.find((index) => index >= 0) ?? 0;
 }
 
-// Says for how many of the aligned tokens the largest weight is on the gold alignment.
+// Says how the gold alignment is drawn, and for how many of the aligned tokens the largest weight is on it.
 function describeGold(weights, gold) {
   const rows = [...new Set(gold.map(([t]) => t))];
   const correct = rows.filter((t) => gold.some(([row, s]) => row === t && s === indexOfLargest(weights[t])));
-  return `largest weight on the correct token for ${correct.length} of ${rows.length} tokens`;
+  return `circles and dashed lines · largest weight on the correct token for ${correct.length} of ${rows.length} tokens`;
 }
 
 // Describes the attention of a query, to a key, or of a cell.
