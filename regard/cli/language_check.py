@@ -57,11 +57,11 @@ def warn_of_rows(model: str, source_language: str | None, bundled: bool, texts: 
 
 
 def _remedy(language: str) -> str:
-    """How to choose a bundled model for another source language, if there is one."""
+    """How to choose a bundled model for another source language or script, if there is one."""
     try:
         pair = bundled_languages(bundled_translator(source=language))
     except RegardError:
         pair = None
     if pair is None:
-        return "no bundled model translates from that language: see regard models"
+        return "no bundled model translates from it: see regard models"
     return f"use --from {pair[0]} --to {pair[1]}"

@@ -1,13 +1,14 @@
 """Notice text in the wrong language: a translator translates it all the same, and the result is nonsense.
 
-The guess counts function words, which most sentences contain. It is made only if it is certain: names, titles, numbers,
-addresses, single words and mixed text are not judged.
+The guess counts function words, which most sentences contain, or letters that Latin script does not have. It is made
+only if it is certain: names, titles, numbers, addresses, single words in Latin script and mixed text are not judged.
 """
 
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
+from unicodedata import name
 
 
 def _words(text: str) -> frozenset[str]:
@@ -23,7 +24,28 @@ LANGUAGE_NAMES = {
     "nl": "Dutch",
     "pt": "Portuguese",
 }
-"""The languages that can be recognised, by their codes."""
+"""The languages that can be recognised, by their codes. All of them are written in Latin script."""
+SCRIPT_NAMES = {
+    "ARABIC": "Arabic letters",
+    "ARMENIAN": "Armenian letters",
+    "BENGALI": "Bengali letters",
+    "CJK": "Chinese characters",
+    "CYRILLIC": "Cyrillic letters",
+    "DEVANAGARI": "Devanagari letters",
+    "ETHIOPIC": "Ethiopic letters",
+    "GEORGIAN": "Georgian letters",
+    "GREEK": "Greek letters",
+    "HANGUL": "Korean letters",
+    "HEBREW": "Hebrew letters",
+    "HIRAGANA": "Japanese characters",
+    "KATAKANA": "Japanese characters",
+    "KHMER": "Khmer letters",
+    "MYANMAR": "Burmese letters",
+    "TAMIL": "Tamil letters",
+    "TELUGU": "Telugu letters",
+    "THAI": "Thai letters",
+}
+"""Other scripts, by the first word of the Unicode names of their letters."""
 FUNCTION_WORDS: dict[str, frozenset[str]] = {
     "de": _words(
         "aber alle als am auch auf aus bei bin bist da dann das dass dein deine dem den der dich die dir doch "
@@ -104,10 +126,10 @@ _SENTENCE_END = re.compile(r"[.!?…][\s\"'»”’)]*$")
 
 
 def other_language(texts: Sequence[str], expected: str | None) -> str | None:
-    """The language that more than half of the texts are certainly in, if it is another than expected."""
+    """The language or script that more than half of the texts are certainly in, if it is another than expected."""
     if expected not in LANGUAGE_NAMES or not texts:
         return None
-    ((language, count),) = Counter(map(guess_language, texts)).most_common(1)
+    ((language, count),) = Counter(other_script(text) or guess_language(text) for text in texts).most_common(1)
     return language if language != expected and 2 * count > len(texts) else None
 
 
@@ -118,9 +140,11 @@ def language_warning(texts: Sequence[str], expected: str | None) -> str | None:
 
 
 def describe_other_language(language: str, expected: str) -> str:
-    """The text of a warning."""
+    """The text of a warning, about a language or a script."""
+    is_script = language in SCRIPT_NAMES
+    found = f"is written in {SCRIPT_NAMES[language]}" if is_script else f"looks like {LANGUAGE_NAMES[language]}"
     return (
-        f"the text looks like {LANGUAGE_NAMES[language]}, but this model translates from {LANGUAGE_NAMES[expected]}, "
+        f"the text {found}, but this model translates from {LANGUAGE_NAMES[expected]}, "
         "so the translation may be nonsense"
     )
 
@@ -145,6 +169,18 @@ def guess_language(text: str) -> str | None:
     best, second, *_ = sorted(counts, key=lambda language: -counts[language])
     certain = counts[best] >= max(MIN_FUNCTION_WORDS, MIN_SHARE * len(words), MIN_RATIO * counts[second])
     return best if certain and not _may_be_title(text, words, best) else None
+
+
+def other_script(text: str) -> str | None:
+    """The script of most letters of a text, if it is not Latin script. Single letters are not counted.
+
+    >>> other_script("Привет, Paul!"), other_script("今日は"), other_script("Visitez Москва"), other_script("α + β")
+    ('CYRILLIC', 'CJK', None, None)
+    """
+    words = [word for word in _WORD.findall(text[:MAX_CHARACTERS]) if len(word) > 1]
+    scripts = Counter(name(letter, "").partition(" ")[0] for word in words for letter in word)
+    others = Counter({script: count for script, count in scripts.items() if script in SCRIPT_NAMES})
+    return others.most_common(1)[0][0] if 2 * others.total() > scripts.total() else None
 
 
 def _is_function_word(word: str, language: str) -> bool:

@@ -3,7 +3,7 @@
 import { createRequests } from "./api.js";
 import { changesFromUrl, changesToRequest, changesToUrl, describeChanges, hasChanges, isSame as isSameChanges, NO_CHANGES } from "./attention_changes.js";
 import { createAttentionDisplay } from "./attention_display.js";
-import { createModelSelector, createTextField, exampleButtons, examples, lengthProblem, submitOnEnter, textLengths } from "./controls.js";
+import { createLanguageWarning, createModelSelector, createTextField, exampleButtons, examples, lengthProblem, submitOnEnter, textLengths } from "./controls.js";
 import { make } from "./dom.js";
 import { isTourDue, startTour } from "./tour.js";
 
@@ -21,13 +21,14 @@ export function attentionView({ models, saveState, isFirstScreen = false }) {
   const exampleList = make("p", { class: "examples" });
   const counter = make("p", { class: "count hint", "aria-live": "polite" });
   const translationNote = make("p", { class: "translation-note hint" });
+  const warning = createLanguageWarning();
   const content = make("div", { class: "attention-content" });
   const targetLabel = make("label", { for: "attention-target" });
   const form = make("form", { class: "card sentence" },
     make("label", { for: "attention-source" }, "Sentence"), source.field, targetLabel, target.field,
     make("button", { type: "submit", class: "main" }, "Show"), counter, exampleList);
   const root = make("div", { class: "view" },
-    make("div", { class: "head" }, make("h1", {}, "Attention"), model.root), form, notice, translationNote, content);
+    make("div", { class: "head" }, make("h1", {}, "Attention"), model.root), form, notice, warning.root, translationNote, content);
   let requested = {}; // the model, source and target that are displayed or being loaded
   let clicked = ""; // the translation of the source that was clicked in the Translate view
   let open = {}; // the kind of attention, layer, head, step and cell to display
@@ -134,6 +135,7 @@ export function attentionView({ models, saveState, isFirstScreen = false }) {
   function clear() {
     displayed?.close();
     [data, displayed] = [null, null];
+    warning.show();
     content.classList.remove("stale");
     content.replaceChildren();
     target.field.placeholder = "";
@@ -144,6 +146,7 @@ export function attentionView({ models, saveState, isFirstScreen = false }) {
     const previousCell = displayed?.cell() ?? null;
     clear();
     data = response;
+    warning.show(data.warning);
     if (wantsTour && !open.kind) open = clearestHead(data);
     target.field.placeholder = data.target ?? "";
     requestAnimationFrame(target.fit);

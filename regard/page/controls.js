@@ -81,6 +81,12 @@ export function createTextField(attributes) {
   return { field, fit };
 }
 
+// A warning that the text is in another language than the model translates from; `show` without a text removes it.
+export function createLanguageWarning() {
+  const root = make("p", { class: "notice language-warning", role: "status" });
+  return { root, show: (text = "") => (root.textContent = text && `Warning: ${text}.`) };
+}
+
 // Enter submits the form of a text field; with Shift it starts a new line.
 export function submitOnEnter(field, form) {
   field.addEventListener("keydown", (event) => {

@@ -1,7 +1,7 @@
 // The Translate view: the translation appears while the user types, with alternatives below it.
 
 import { createRequests } from "./api.js";
-import { createModelSelector, createTextField, exampleButtons, languageName } from "./controls.js";
+import { createLanguageWarning, createModelSelector, createTextField, exampleButtons, languageName } from "./controls.js";
 import { make } from "./dom.js";
 
 const TYPING_PAUSE_MS = 350; // time without a keystroke before a request is sent
@@ -16,7 +16,7 @@ export function translateView({ models, saveState }) {
   const [sourceLabel, targetHeading] = [make("label", { for: "source" }), make("h2", {})];
   const swap = make("button", { type: "button" }, "⇄ Swap languages");
   const result = make("p", { class: "result", dir: "auto", "aria-live": "polite" });
-  const warning = make("p", { class: "notice language-warning", role: "status" });
+  const warning = createLanguageWarning();
   const copy = make("button", { type: "button" }, "Copy");
   const attentionLink = make("a", { class: "button" }, "Show its attention");
   const bestScore = make("span", { class: "hint" });
@@ -31,7 +31,7 @@ export function translateView({ models, saveState }) {
     make("div", { class: "pair" },
       make("section", { class: "card", "aria-label": "Source" }, sourceLabel, field, exampleList),
       make("section", { class: "card", "aria-label": "Translation" },
-        make("div", { class: "target-language" }, targetHeading, swap), notice, result, warning, tools)),
+        make("div", { class: "target-language" }, targetHeading, swap), notice, result, warning.root, tools)),
     alternatives);
   let timer = null;
 
@@ -87,12 +87,12 @@ export function translateView({ models, saveState }) {
 
   // Dims the translation while it does not belong to the current text.
   function markStale(stale) {
-    for (const element of [result, warning, tools, alternatives]) element.classList.toggle("stale", stale);
+    for (const element of [result, warning.root, tools, alternatives]) element.classList.toggle("stale", stale);
   }
 
   function show(translations, languageWarning = "") {
     markStale(false);
-    warning.textContent = languageWarning && `Warning: ${languageWarning}.`;
+    warning.show(languageWarning);
     const [best, ...rest] = translations;
     result.textContent = best?.text ?? "";
     tools.hidden = !best;

@@ -246,7 +246,9 @@ def routes(registry: ModelRegistry) -> APIRouter:
 
         def attend_text() -> bytes:
             changes = params.changes.changes()
-            return to_json(attention_data(served, params.source, params.target, changes, params.beginning)).encode()
+            data = attention_data(served, params.source, params.target, changes, params.beginning)
+            warning = language_warning([params.source], served.model.source_language) if served.translates else None
+            return to_json(data if warning is None else {**data, "warning": warning}).encode()
 
         work = served.engine.call(size, attend_text)
         return Response(await cancel_on_disconnect(request, work), media_type=JSON_TYPE)

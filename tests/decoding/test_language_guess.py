@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.decoding.language_guess import LANGUAGE_NAMES, guess_language, language_warning, other_language
+from regard.decoding.language_guess import (
+    LANGUAGE_NAMES,
+    SCRIPT_NAMES,
+    guess_language,
+    language_warning,
+    other_language,
+    other_script,
+)
 from tests.support.real_data import REAL_DATA
 
 DATA = REAL_DATA / "data"
@@ -68,6 +75,10 @@ NOT_JUDGED = [
     "https://example.org/what/is/the/of",
     "Écrivez à who.is@example.org",
     "Game of Thrones est une série.",
+    "Le mot Москва s'écrit en cyrillique.",
+    "α + β = γ",
+    "µg",
+    "😀 ❤️",
     "Il a vu le film The Lord of the Rings.",
     "« How to be happy », c'est le titre.",
 ]
@@ -96,6 +107,23 @@ def test_a_warning_names_both_languages() -> None:
     assert language_warning(["Le chat dort sur la table."], "fr") is None
 
 
+@pytest.mark.parametrize(
+    ("text", "letters"),
+    [
+        ("Где находится вокзал?", "Cyrillic letters"),
+        ("שלום, מה שלומך?", "Hebrew letters"),
+        ("مرحبا Paul", "Arabic letters"),
+        ("你好吗？", "Chinese characters"),
+        ("これはペンです", "Japanese characters"),
+        ("안녕하세요", "Korean letters"),
+    ],
+)
+def test_a_warning_names_another_script(text: str, letters: str) -> None:
+    warning = language_warning([text], "fr")
+    assert warning is not None
+    assert f"is written in {letters}, but this model translates from French" in warning
+
+
 @pytest.mark.parametrize("expected", [None, "fra_Latn", "ja"])
 def test_models_of_unknown_languages_get_no_warning(expected: str | None) -> None:
     assert other_language(SENTENCES["en"], expected) is None
@@ -112,6 +140,7 @@ def test_most_lines_of_a_file_must_be_in_the_other_language() -> None:
 @given(st.text())
 def test_any_text_is_accepted(text: str) -> None:
     assert guess_language(text) in {None, *LANGUAGE_NAMES}
+    assert other_script(text) in {None, *SCRIPT_NAMES}
 
 
 def real_sentences(language: str) -> list[str]:

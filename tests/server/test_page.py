@@ -125,6 +125,11 @@ def test_text_in_another_language_is_noted(opened: Opened) -> None:
     opened.until(lambda: "stale" not in str(warning.get_attribute("class")))
     assert not warning.is_visible()
     assert opened.text(".result")
+    opened.look("#/look?model=petit-fr-en&source=Where+are+you+from%3F")
+    assert "looks like English" in str(warning.text_content())
+    opened.page.locator("#attention-source").fill("Le chat dort.")
+    opened.press("Enter")
+    opened.until(lambda: opened.page.locator("main .stale").count() == 0 and not warning.is_visible())
 
 
 def test_languages_are_not_swapped_without_a_model_for_it(opened: Opened, address: str) -> None:
