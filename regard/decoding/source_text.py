@@ -7,43 +7,55 @@ accents as separate characters, soft hyphens, repeated spaces, ligatures, whole 
 import re
 from unicodedata import normalize
 
-INVISIBLE = r"\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff"
+INVISIBLE = r"\u00ad\u200b\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff"
 """Soft hyphens, zero-width spaces and marks of direction, but no joiners, which change what is read."""
+LONGEST_ACRONYM = 4
+"""Letters of a word that may be an acronym if no other word is next to it."""
 
 _INVISIBLE = re.compile(f"[{INVISIBLE}]")
 _COMPATIBLE = re.compile(r"[\ufb00-\ufb06\uff01-\uff5e]++")  # Latin ligatures, full-width letters and marks
 _SPACES = re.compile(r"\s++")
 _SPACES_BUT_FRENCH = re.compile(r"\s{2,}+|[^\S\u00a0\u202f]|(?<!«)[\u00a0\u202f](?![!?:;»])")
-_ACRONYM = re.compile(r"[^\w!?]*+(?:\w{1,2}['’])?+[\w.&/-]{1,6}[^\w!?]*+")  # not before ! or ?: those are exclaimed
 _LETTER = re.compile(r"[^\W\d_]")
+_WORD = re.compile(r"[^\W\d_]{2,}+")
+_FIRST = re.compile(r"[^\W_]")
 
 
-def plain_text(text: str, keep_french_spaces: bool = True) -> str:
-    r"""A text without differences that readers hardly see.
+def plain_forms(text: str, keep_french_spaces: bool = True) -> list[str]:
+    r"""A text as it is, and without differences that readers hardly see: first of spaces and invisible characters and
+    with composed accents, then of ligatures and full-width characters too. Forms that are the same are left out.
 
     French has a no-break space before some marks. By default it is kept.
 
-    >>> plain_text("De\u0301jà  l’oﬃ\u00adce\u00a0？"), plain_text("À\u00a0qui\u00a0?"), plain_text("Qui\u00a0?", False)
-    ('Déjà l’office\xa0?', 'À qui\xa0?', 'Qui ?')
+    >>> plain_forms("l’of\u00adfice  de\u0301jà\u00a0?")[1:]
+    ['l’office déjà\xa0?']
+    >>> plain_forms("ﬁn"), plain_forms("Qui\u00a0?", keep_french_spaces=False)
+    (['ﬁn', 'fin'], ['Qui\xa0?', 'Qui ?'])
     """
-    visible = _INVISIBLE.sub("", normalize("NFC", text))
+    spaces = _SPACES_BUT_FRENCH if keep_french_spaces else _SPACES
+    visible = spaces.sub(" ", _INVISIBLE.sub("", text))
     compatible = _COMPATIBLE.sub(lambda match: normalize("NFKC", match[0]), visible)
-    return (_SPACES_BUT_FRENCH if keep_french_spaces else _SPACES).sub(" ", compatible)
+    return list(dict.fromkeys((text, normalize("NFC", visible), normalize("NFC", compatible))))
 
 
 def is_in_capitals(text: str) -> bool:
-    """Whether a text is in capitals, and more than an acronym.
+    """Whether all letters of a text are capitals, and it is more than an acronym.
 
-    >>> [is_in_capitals(text) for text in ("NO EXIT", "STOP!", "NATO", "No EXIT", "出口はこちらです")]
-    [True, True, False, False, False]
+    >>> [is_in_capitals(text) for text in ("NO EXIT", "STOP!", "NATO", "RER B", "No EXIT", "DNA 是")]
+    [True, True, False, False, False, False]
     """
-    return text.isupper() and not _ACRONYM.fullmatch(text)
+    if not all(letter.isupper() for letter in _LETTER.findall(text)):
+        return False
+    lengths = [len(word) for word in _WORD.findall(text)]
+    longest = max(lengths, default=0)
+    may_be_acronym = longest < LONGEST_ACRONYM or (longest == LONGEST_ACRONYM and len(lengths) == 1)
+    return longest > 0 and (not may_be_acronym or "!" in text or "?" in text)
 
 
 def in_sentence_case(text: str) -> str:
-    """A text with a capital at its beginning only.
+    """A text with a capital at its beginning only, and none after a number there.
 
-    >>> in_sentence_case("« ÇA SUFFIT ! »")
-    '« Ça suffit ! »'
+    >>> in_sentence_case("« ÇA SUFFIT ! »"), in_sentence_case("2 ÉTAGES")
+    ('« Ça suffit ! »', '2 étages')
     """
-    return _LETTER.sub(lambda match: match[0].upper(), text.lower(), count=1)
+    return _FIRST.sub(lambda match: match[0].upper(), text.lower(), count=1)

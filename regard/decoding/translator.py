@@ -12,7 +12,7 @@ markers before a sentence and emoji around it, which models drop or exchange, an
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import cached_property, reduce
 from heapq import nlargest
 from itertools import islice, pairwise, product
 from unicodedata import category
@@ -27,7 +27,7 @@ from regard.decoding.generate import Inputs, search_translations
 from regard.decoding.options import Decoding
 from regard.decoding.search import Hypothesis
 from regard.decoding.sentence_splitter import ends_with_mark, has_words, needs_space_after, sentences
-from regard.decoding.source_text import in_sentence_case, is_in_capitals, plain_text
+from regard.decoding.source_text import in_sentence_case, is_in_capitals, plain_forms
 from regard.decoding.text_stream import text_before_stop
 from regard.model.transformer import Decoder, EncoderDecoder
 
@@ -66,7 +66,7 @@ class SourcePiece:
     before: str
     """What is before it, or all of a part without letters or digits."""
     core: str = ""
-    """The text to translate, in sentence case."""
+    """The text to translate; in sentence case if it was in capitals."""
     is_in_capitals: bool = False
     """Whether it was written in capitals, as its translation will be."""
     target_code: str = ""
@@ -175,40 +175,45 @@ class Translator:
         return Translation(text, hypothesis.score, hypothesis.penalised, hypothesis.reason != "length")
 
     def _encode(self, text: str) -> list[int]:
-        """A text as the model reads it: as it was typed, or as plain text if that takes fewer tokens.
+        """A text as the model reads it: as it was typed, or in the plain form that takes the fewest tokens.
 
-        Tokenizers have learned from the training text, so what it had takes few tokens, and anything else several for
-        each character.
+        Tokenizers have learned from the training text: what it had takes few tokens.
         """
-        ids = self.tokenizer.encode_with_template(text)
-        plain = plain_text(text, keep_french_spaces=len(self.tokenizer.encode("\u202f")) == 1)
-        return ids if plain == text else min(ids, self.tokenizer.encode_with_template(plain), key=len)
+        forms = plain_forms(text, self._knows_french_spaces)
+        return min((self.tokenizer.encode_with_template(form) for form in forms), key=len)
+
+    @cached_property
+    def _knows_french_spaces(self) -> bool:
+        return len(self.tokenizer.encode("\u202f")) == 1
 
     def _pieces(self, text: str, longest: int) -> list[SourcePiece]:
         """The text in pieces of at most `longest` tokens; joined, they are the text.
 
-        Each sentence is a piece. One that is too long is halved until its parts are short enough.
+        Each sentence is a piece, in sentence case if it was in capitals. One that is too long is halved until its parts
+        are short enough.
         """
         code = re.match(r">>\S+?<<\s*", text) if isinstance(self.tokenizer, OpusTokenizer) else None
         language = code[0] if code else ""  # repeated before every piece
-        is_all_in_capitals = is_in_capitals(text)
+        is_all_in_capitals = is_in_capitals(text[len(language) :])
 
-        def parts(text: str) -> Iterator[SourcePiece]:
+        def in_parts(sentence: str) -> Iterator[SourcePiece]:
+            capitals = is_in_capitals(sentence) or (is_all_in_capitals and sentence.isupper())
+            return parts(in_sentence_case(sentence) if capitals else sentence, capitals)
+
+        def parts(text: str, capitals: bool) -> Iterator[SourcePiece]:
             core = _SYMBOLS_AROUND.sub("", text)
             if not has_words(core):
                 yield SourcePiece(text)
                 return
-            capitals = is_in_capitals(core) or (is_all_in_capitals and core.isupper())
-            source = in_sentence_case(core) if capitals else core
-            ids = self._encode(language + source)
+            ids = self._encode(language + core)
             if len(ids) <= longest or len(core) == 1:
                 start = text.index(core)
-                yield SourcePiece(text[:start], source, capitals, language, ids, text[start + len(core) :])
+                yield SourcePiece(text[:start], core, capitals, language, ids, text[start + len(core) :])
                 return
             for half in halves(text):
-                yield from parts(half)
+                yield from parts(half, capitals)
 
-        by_sentence = [list(parts(sentence)) for sentence in sentences(text[len(language) :], self.language)]
+        by_sentence = [list(in_parts(sentence)) for sentence in sentences(text[len(language) :], self.language)]
         pieces_and_ends = [(piece, piece is pieces[-1]) for pieces in by_sentence for piece in pieces]
         return [
             replace(

@@ -373,56 +373,54 @@ def test_addresses_are_copied_in_every_translation() -> None:
     assert [each.text for each in translations] == [f"VOIR www.chat.fr ICI.{marks}" for marks in ("", "'", "''")]
 
 
-@pytest.mark.parametrize(
-    ("source", "asked"),
-    [
-        ("Le chat 😢", ["Le chat"]),
-        ("😀 Le chat dort ! ❤️👍🏽", ["Le chat dort !"]),
-        ("Le chat 🐱 dort.", ["Le chat 🐱 dort."]),
-        ("Le chat. 🐱 Le chien. 👨‍👩‍👧", ["Le chat.", "Le chien."]),
-        ("Il fait 20°", ["Il fait 20°"]),
-        ("👍", []),
-    ],
-)
-def test_emoji_around_a_sentence_are_copied(source: str, asked: list[str]) -> None:
+WHAT_IS_ASKED = {
+    "emoji around a sentence are copied": {
+        "Le chat 😢": ["Le chat"],
+        "😀 Le chat dort ! ❤️👍🏽": ["Le chat dort !"],
+        "Le chat 🐱 dort.": ["Le chat 🐱 dort."],
+        "Le chat. 🐱 Le chien. 👨‍👩‍👧": ["Le chat.", "Le chien."],
+        "Il fait 20°": ["Il fait 20°"],
+        "👍": [],
+    },
+    "list markers and tabs are copied": {
+        "- Le chat": ["Le chat"],
+        "  • Le chat\n  • Le chien": ["Le chat", "Le chien"],
+        "## Le chat\n> – Le chien": ["Le chat", "Le chien"],
+        "-5 degrés": ["-5 degrés"],
+        "Le chat - le chien": ["Le chat - le chien"],
+        "Le chat\t12\t \tLe chien": ["Le chat", "12", "Le chien"],
+    },
+    "sentences in capitals are translated in small letters": {
+        "ATTENTION AU CHIEN !": ["Attention au chien !"],
+        "« ÇA SUFFIT »": ["« Ça suffit »"],
+        "LE CHAT DORT. Le chien mange.": ["Le chat dort.", "Le chien mange."],
+        "VOIR WWW.CHAT.FR/A": ["Voir www.chat.fr/a", "Voir X1"],
+        "NON. JE SORS !": ["Non.", "Je sors !"],
+        "2 CHATS": ["2 chats"],
+        "L'OTAN": ["L'OTAN"],
+        "12 345 678 €": ["12 345 678 €"],
+    },
+}
+"""Texts, and what a model is asked to translate of them."""
+
+
+@pytest.mark.parametrize(("source", "asked"), [row for texts in WHAT_IS_ASKED.values() for row in texts.items()])
+def test_the_model_is_asked_for_what_it_can_translate(source: str, asked: list[str]) -> None:
     translator = Shouting.of(random_model())
     assert first(translator.translate_all([source])) == [source.upper()]
     assert sorted(text for texts in translator.asked for text in texts) == sorted(asked)
 
 
-@pytest.mark.parametrize(
-    ("source", "asked"),
-    [
-        ("- Le chat", ["Le chat"]),
-        ("  • Le chat\n  • Le chien", ["Le chat", "Le chien"]),
-        ("## Le chat\n> – Le chien", ["Le chat", "Le chien"]),
-        ("-5 degrés", ["-5 degrés"]),
-        ("Le chat - le chien", ["Le chat - le chien"]),
-        ("Le chat\t12\t \tLe chien", ["Le chat", "12", "Le chien"]),
-    ],
-)
-def test_list_markers_and_tabs_are_copied(source: str, asked: list[str]) -> None:
-    translator = Shouting.of(random_model())
-    assert first(translator.translate_all([source])) == [source.upper()]
-    assert sorted(text for texts in translator.asked for text in texts) == sorted(asked)
-
-
-@pytest.mark.parametrize(
-    ("source", "asked"),
-    [
-        ("ATTENTION AU CHIEN !", ["Attention au chien !"]),
-        ("« ÇA SUFFIT »", ["« Ça suffit »"]),
-        ("LE CHAT DORT. Le chien mange.", ["Le chat dort.", "Le chien mange."]),
-        ("VOIR WWW.CHAT.FR/A", ["Voir www.chat.fr/a", "Voir X1"]),
-        ("NON. JE SORS !", ["Non.", "Je sors !"]),
-        ("L'OTAN", ["L'OTAN"]),
-        ("12 345 678 €", ["12 345 678 €"]),
-    ],
-)
-def test_sentences_in_capitals_are_translated_in_small_letters(source: str, asked: list[str]) -> None:
-    translator = Shouting.of(random_model())
-    assert first(translator.translate_all([source])) == [source.upper()]
-    assert sorted(text for texts in translator.asked for text in texts) == sorted(asked)
+def test_the_case_of_a_sentence_is_decided_before_it_is_split() -> None:
+    translator = random_model().translator()
+    capitals = translator._pieces("LE CHAT NOIR DE MARIE, LE CHIEN DE PAUL ET LES OISEAUX", 12)
+    assert len(capitals) > 2
+    assert "".join(each.before + each.core + each.after for each in capitals) == (
+        "Le chat noir de marie, le chien de paul et les oiseaux"
+    )
+    mixed = translator._pieces("Le chat noir aime la mer ET LES OISEAUX", 8)
+    assert len(mixed) > 2
+    assert not any(each.is_in_capitals for each in mixed)
 
 
 def test_a_translation_has_the_white_space_of_its_source() -> None:
