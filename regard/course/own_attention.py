@@ -44,6 +44,8 @@ MAX_OUTPUT_DIFFERENCE = 1e-4
 """Maximum difference between the outputs of two correct attentions in float32, for outputs of about 1."""
 
 AttentionClass = type[nn.Module]
+ADDED_POSITIONS = ("sinusoidal", "learned", "none")
+"""Kinds of positions that attention does not compute: they are added to the embeddings, or there are none."""
 
 
 def require_passed_check(path: Path, assignment: str) -> None:
@@ -59,7 +61,7 @@ def check_config(config: ModelConfig) -> None:
     _, _, kv_heads = config.widths
     features = {
         f"model.kv_heads={config.kv_heads}": kv_heads != config.heads,
-        f'model.positions="{config.positions}"': config.positions in ("rotary", "alibi", "t5"),
+        f'model.positions="{config.positions}"': config.positions not in ADDED_POSITIONS,
         f"model.attention_scale={config.attention_scale}": config.attention_scale is not None,
         "model.qk_norm=true": config.qk_norm,
         f"model.attention_dropout={config.attention_dropout}": config.attention_dropout > 0,

@@ -150,7 +150,7 @@ def adapt(shape: MarianShape, config: ModelConfig, state: StateDict) -> tuple[Mo
     config, state = expand_biases_and_heads(config, state)
     if shape.output_bias and not config.output_bias:
         config, state = replace(config, output_bias=True), state | {"output_bias": torch.zeros(config.outputs)}
-    if shape.positions == "sinusoidal":
+    if shape.positions == config.positions == "sinusoidal":
         return config, sinusoids_in_halves(state, config.d_model)
     if config.positions == "learned" and not config.separate_positions:
         copies = {f"target_{name}": state[name].clone() for name in state if re.match(r"embedding\.(pos|norm)", name)}

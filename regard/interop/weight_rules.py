@@ -174,8 +174,6 @@ def _width_axis(name: str) -> int | None:
         return 1 if part == "weight" else None
     if module in {"tokens", "positions", "output"}:
         return 1
-    if module == "table":  # of T5's bias, whose columns are heads
-        return None
     return None if module == "output_bias" else 0  # out, down, norms
 
 

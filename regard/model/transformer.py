@@ -325,7 +325,7 @@ def build(config: ModelConfig | str) -> Network:
 
 @torch.no_grad()
 def initialise(model: Transformer) -> None:
-    """Initialise the weights; biases are zero, norms one.
+    """Initialise the weights; biases are zero, norms one. Other modules with weights have a `reset_parameters`.
 
     With scaled embeddings (the paper's models), linear layers follow Glorot and Bengio, and embeddings are
     N(0, 1/d_model), which scaling makes N(0, 1). Without (GPT-2, BERT, Llama), all weights are N(0, 0.02²); in pre-norm
@@ -338,12 +338,12 @@ def initialise(model: Transformer) -> None:
             nn.init.xavier_uniform_(module.weight) if scaled else nn.init.normal_(module.weight, std=0.02)
             if module.bias is not None:
                 nn.init.zeros_(module.bias)
-        elif isinstance(module, nn.LayerNorm | nn.RMSNorm):
-            module.reset_parameters()
         elif isinstance(module, nn.Embedding):
             nn.init.normal_(module.weight, std=model.config.d_model**-0.5 if scaled else 0.02)
             if module.padding_idx is not None:
                 module.weight[module.padding_idx].zero_()
+        elif callable(reset_parameters := getattr(module, "reset_parameters", None)):
+            reset_parameters()
     if not model.config.is_classifier and model.output_bias is not None:
         nn.init.zeros_(model.output_bias)
     if not scaled and model.config.norm == "pre":

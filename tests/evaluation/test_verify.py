@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import pytest
 import torch
@@ -55,7 +56,7 @@ def random_config(chance: random.Random) -> ModelConfig:
         bias=chance.random() < 0.5,
         norm=chance.choice(["post", "pre"]),
         norm_kind=chance.choice(["layer", "rms"]),
-        positions=chance.choice(["sinusoidal", "learned", "rotary", "alibi", "t5", "none"]),
+        positions=chance.choice(get_args(get_type_hints(ModelConfig)["positions"])),
         attention_scale=chance.choice([None, 1.0]),
         max_length=chance.choice([1, 4, 16, 64]),
         scale_embeddings=chance.random() < 0.5,
