@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -42,6 +43,15 @@ def test_links_of_notebooks_lead_to_pages_of_the_site() -> None:
     assert link_to_html('<a href="https://example.org/a.md">') == '<a href="https://example.org/a.md">'
     notebook = SimpleNamespace(file=SimpleNamespace(src_uri="annotated/a.py"))
     assert on_page_content('<a href="../a.md">', notebook) == '<a href="../a.html">'
+
+
+def test_no_page_needs_a_renderer_of_formulas() -> None:
+    """The site loads nothing from elsewhere, so it has no MathJax: LaTeX would be shown as it is written."""
+    docs = ROOT / "docs"
+    pages = [*docs.rglob("*.md"), *docs.glob("annotated/*.py"), *docs.glob("notebooks/*.py")]
+    assert ANNOTATED in pages
+    latex = re.compile(r"\$\$|\\(?:frac|sqrt|mathrm)\b")
+    assert [page for page in pages if latex.search(page.read_text(encoding="utf-8"))] == []
 
 
 def test_every_page_is_in_the_navigation() -> None:

@@ -176,7 +176,7 @@ print(inspect.getsource(type(layer).residual))
 # A *query* describes what a position looks for, a *key* what a position offers, a *value* what it passes on. The
 # output is the average of the values, weighted by how well each key fits the query:
 #
-# $$\mathrm{Attention}(Q, K, V) = \mathrm{softmax}\left(\frac{QK^\top}{\sqrt{d_k}}\right)V$$
+# > Attention(Q, K, V) = softmax(QK<sup>T</sup> / √d<sub>k</sub>) V
 
 # %%
 print(inspect.getsource(regard.attention))
@@ -293,7 +293,8 @@ print(
 # Attention itself does not know the order of its keys: shuffled inputs give shuffled outputs. The order is added to
 # the embeddings, as sines and cosines of different wavelengths:
 #
-# $$PE_{(pos, 2i)} = \sin(pos / 10000^{2i/d}), \qquad PE_{(pos, 2i+1)} = \cos(pos / 10000^{2i/d})$$
+# > PE<sub>(pos, 2i)</sub> = sin(pos / 10000<sup>2i/d</sup>),
+# > PE<sub>(pos, 2i+1)</sub> = cos(pos / 10000<sup>2i/d</sup>)
 
 # %%
 from regard.model.positions import sinusoids
