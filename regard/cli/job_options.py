@@ -134,7 +134,7 @@ def run_text_job(
 
 
 def _check_output(output: Path, files: list[Path]) -> None:
-    """Raise a RegardError if the output has no place, or would replace an input."""
+    """Raise a RegardError if the output cannot be written where it is wanted, or would replace an input."""
     if output.is_dir():
         raise RegardError(f"--output {output} is a folder: name a file in it")
     folder = output.absolute().parent
@@ -145,9 +145,19 @@ def _check_output(output: Path, files: list[Path]) -> None:
             else f"the folder {output.parent} does not exist: create it"
         )
         raise RegardError(f"--output {output} cannot be written: {problem}")
+    faults_file, other = _faults_file(output), "choose another --output"
+    if faults_file.is_dir():
+        raise RegardError(f"{faults_file} is a folder, but rows without a result would be listed there: {other}")
     for file in files:
         if output.exists() and output.samefile(file):
             raise RegardError(f"--output {output} is the input as well: choose another output")
+        if faults_file.exists() and faults_file.samefile(file):
+            raise RegardError(f"{file} is an input, but rows without a result would be listed in it: {other}")
+
+
+def _faults_file(output: Path) -> Path:
+    """Where the rows without a result are listed, if there are many."""
+    return output.with_name(f"{output.name}.faults.tsv")
 
 
 def _first_texts(records: Any) -> list[str]:
@@ -218,7 +228,7 @@ def _print_summary(summary: Any, task: Any, output: Path, where: str) -> None:
             f"({rate(progress.rows_per_second)}/s, {where}){earlier}",
             err=True,
         )
-    path = output.with_name(f"{output.name}.faults.tsv")
+    path = _faults_file(output)
     if len(faults) <= MAX_LISTED_FAULTS:
         path.unlink(missing_ok=True)  # of an earlier job with this output
     if not faults:

@@ -371,6 +371,14 @@ def test_an_input_is_never_replaced_by_the_output(tmp_path: Path) -> None:
         message = refused(*words, "-o", str(tmp_path / name))
         assert message == f"--output {tmp_path / name} is the input as well: choose another output"
     assert (tmp_path / "in.tsv").read_text() == "un\tone\n"
+    faults = (tmp_path / "in.tsv").rename(tmp_path / "out.faults.tsv")
+    message = refused(*[word.replace("in.tsv", "out.faults.tsv") for word in words], "-o", str(tmp_path / "out"))
+    assert message.startswith(f"{faults} is an input, but rows without a result would be listed in it: choose another")
+    faults.rename(tmp_path / "in.tsv")
+    faults.mkdir()
+    message = refused(*words, "-o", str(tmp_path / "out"))
+    assert message.startswith(f"{faults} is a folder, but rows without a result would be listed there: choose another")
+    assert {file.name for file in tmp_path.iterdir()} == {"model", "in.tsv", "link.tsv", "out.faults.tsv"}
     for folder, problem in [
         ("none", "the folder {} does not exist: create it"),
         ("in.tsv", "{} is not a folder: choose"),
