@@ -31,7 +31,6 @@ from regard.data.corpus import (
     remedy,
 )
 from regard.errors import RegardError
-from regard.untrusted_files import MAX_JSON_DEPTH
 
 PARQUET_SUFFIX = ".parquet"
 JSON_SPACE = " \t\r\n"
@@ -233,7 +232,7 @@ class JsonlRecords(LineRecords):
     """One JSON object per line; the answers are further keys of it.
 
     The text of an object is kept, and the new keys are put at its end: parsed numbers such as 1e400 or 0.10 would be
-    written differently. Only an object that already has one of these keys is written anew.
+    written differently. If the object already has one of these keys, only its value is replaced.
     """
 
     keys: tuple[str, ...] = ()
@@ -242,8 +241,6 @@ class JsonlRecords(LineRecords):
     def _record(self, texts: tuple[str | LineFault, ...]) -> Record:
         (line,) = texts
         value = line if isinstance(line, LineFault) else parse_object(line)
-        if not isinstance(value, LineFault) and _is_deep(value):
-            value = LineFault("invalid JSON", "nested too deeply")
         row = ("{}", {}) if isinstance(value, LineFault) else (line, value)
         return Record(row, key_fields(value, self.keys))
 
@@ -254,19 +251,34 @@ class JsonlRecords(LineRecords):
             start = line.strip(JSON_SPACE).removesuffix("}").rstrip(JSON_SPACE)
             row = start + (", " if values else "") + dumps(added, ensure_ascii=False).removeprefix("{")
         else:
-            row = dumps({**values, **added}, ensure_ascii=False)
+            texts = {name: dumps(value, ensure_ascii=False) for name, value in added.items()}
+            members = {**_value_texts(line), **texts}.items()
+            row = "{" + ", ".join(f"{dumps(name, ensure_ascii=False)}: {text}" for name, text in members) + "}"
         yield row if row.isascii() else row.encode("utf-8", "backslashreplace").decode()
 
 
-def _is_deep(value: dict[str, Any]) -> bool:
-    """Whether a JSON object is nested so deeply that it might be impossible to write it again."""
-    level: list[Any] = [value]
-    for _ in range(MAX_JSON_DEPTH):
-        items = (item for node in level for item in (node.values() if isinstance(node, dict) else node))
-        level = [item for item in items if isinstance(item, dict | list)]
-        if not level:
-            return False
-    return True
+def _value_texts(line: str) -> dict[str, str]:
+    """The text of each value of a valid JSON object, by its key.
+
+    >>> _value_texts('{"n": 1e400, "tree": [[1], 2]}')
+    {'n': '1e400', 'tree': '[[1], 2]'}
+    """
+    decode, texts = json.JSONDecoder().raw_decode, {}
+    position = _after_separators(line, line.index("{") + 1)
+    while line[position] != "}":
+        key, end = decode(line, position)
+        start = _after_separators(line, end)
+        _, end = decode(line, start)
+        texts[key] = line[start:end]
+        position = _after_separators(line, end)
+    return texts
+
+
+def _after_separators(line: str, position: int) -> int:
+    """The position of the next value, key or bracket."""
+    while line[position] in JSON_SPACE + ":,":
+        position += 1
+    return position
 
 
 @dataclass(frozen=True)
