@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.errors import CallError, RegardError
+from regard.interop.load import find_model
 from regard.jobs.shards import FinishedShard, ShardSource
 from regard.jobs.tasks import AnswerTexts, ShardWork
 from regard.threads import one_thread
@@ -108,9 +109,13 @@ class RayEngine:
 
 
 def with_absolute_model(work: ShardWork) -> ShardWork:
-    """The same work, with the absolute path of a model's file or folder: workers run in other folders."""
-    path = Path(work.task.model)
-    return replace(work, task=replace(work.task, model=str(path.absolute()))) if path.exists() else work
+    """The same work, with the absolute path of a model's file or folder, because workers run in other folders.
+
+    A bundled model keeps its name, even if an unrelated folder has it: each machine has its own copy.
+    """
+    path = find_model(work.task.model)
+    is_bundled = path != Path(work.task.model)
+    return work if is_bundled else replace(work, task=replace(work.task, model=str(path.absolute())))
 
 
 class ShardWorker:

@@ -70,10 +70,14 @@ def test_a_missing_package_is_named(folder: Path, tmp_path: Path, monkeypatch: p
     assert message == "--engine ray needs Ray: pip install 'regard[ray]'"
 
 
-def test_workers_get_the_absolute_path_of_a_model(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They run in the folder in which Ray was started."""
-    monkeypatch.chdir(folder)
-    for name, expected in [("model", str(folder / "model")), ("fr-en", "fr-en")]:
+def test_workers_get_the_absolute_path_of_a_model(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They run in the folder in which Ray was started. An unrelated folder does not hide a bundled model."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model").symlink_to(folder / "model")
+    (tmp_path / "fr-en").mkdir()
+    for name, expected in [("model", str(tmp_path / "model")), ("fr-en", "fr-en")]:
         work = ShardWork(TranslateTask(model=name), LineRecords(("in.fr",)))
         assert with_absolute_model(work).task.model == expected
 
