@@ -1,7 +1,7 @@
 """Batch jobs on the command line: shared options, a progress display with an estimate of the end, and a summary."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,6 +129,8 @@ def run_text_job(
         typer.echo("\nregard: interrupted; run the same command again to resume", err=True)
         raise typer.Exit(130) from None
     _print_summary(summary, task, output, str(chosen))
+    for line in fault_remedies(summary.faults, records.paths):
+        typer.echo(line, err=True)
     if summary.faults:
         raise typer.Exit(1)
 
@@ -217,7 +219,6 @@ def _describe(progress: Any) -> str:
 
 def _print_summary(summary: Any, task: Any, output: Path, where: str) -> None:
     from regard.atomic_files import write_file
-    from regard.data.corpus import REMEDIES
     from regard.jobs.tasks import one_line
 
     progress, faults = summary.progress, summary.faults
@@ -235,12 +236,22 @@ def _print_summary(summary: Any, task: Any, output: Path, where: str) -> None:
         return
     count = "1 row" if len(faults) == 1 else f"{len(faults):,} rows"
     typer.echo(f"{count} could not be {task.participle}; the output has no result for each:", err=True)
-    for number, reason in faults[:MAX_LISTED_FAULTS]:
+    for number, reason, _ in faults[:MAX_LISTED_FAULTS]:
         typer.echo(f"  row {number}: {reason}", err=True)
     if len(faults) > MAX_LISTED_FAULTS:
-        lines = (f"{number}\t{one_line(reason)}\n" for number, reason in faults)
+        lines = (f"{number}\t{one_line(reason)}\n" for number, reason, _ in faults)
         write_file(path, "".join(lines))
         typer.echo(f"  … all are listed in {path}", err=True)
-    for kind, remedy in REMEDIES.items():
-        if any(reason.startswith(kind) for _, reason in faults):
-            typer.echo(f"{kind}: {remedy}", err=True)
+
+
+def fault_remedies(faults: Iterable[Any], paths: tuple[str, ...]) -> Iterator[str]:
+    """What to do about each kind of fault in text files; other programs convert Parquet."""
+    from regard.data.corpus import REMEDIES, LineFault, remedy
+    from regard.jobs.records import PARQUET_SUFFIX
+
+    if paths[0].endswith(PARQUET_SUFFIX):
+        return
+    kinds = {fault.kind for fault in faults} - {"too long"}  # its remedy says that lines are skipped, as in training
+    for kind in REMEDIES:
+        if kind in kinds:  # which of two files has the fault is not recorded
+            yield f"{kind}: {remedy(LineFault(kind), paths[0]) if len(paths) == 1 else REMEDIES[kind]}"

@@ -26,7 +26,7 @@ from regard.atomic_files import file_digest, flush_to_disk, raising_write_errors
 from regard.errors import RegardError
 from regard.formatting import quoted
 from regard.jobs.records import Column, RecordFile
-from regard.jobs.shards import FinishedShard
+from regard.jobs.shards import FinishedShard, RowFault
 
 JOB_FILE, FINISHED_FILE, LOCK_FILE, JOINED_FILE = "job.json", "finished.jsonl", "lock", "joined"
 _OWN_NAME = re.compile(r"lock|joined|\.?(job\.json|finished\.jsonl|shard-\d{8,})(\.[0-9a-f]+)?")
@@ -44,7 +44,7 @@ class ShardEntry:
     """Digest of its rows."""
     output: str
     """Digest of its part of the output."""
-    faults: tuple[tuple[int, str], ...]
+    faults: tuple[RowFault, ...]
 
 
 class JobFolder:
@@ -181,7 +181,7 @@ def _parse_entry(line: bytes) -> ShardEntry | None:
     """An entry, or None if the line is damaged."""
     try:
         values = json.loads(line)
-        faults = tuple((int(row), str(reason)) for row, reason in values.pop("faults"))
+        faults = tuple(RowFault(int(row), str(reason), str(kind)) for row, reason, kind in values.pop("faults"))
         return ShardEntry(**values, faults=faults)
     except (ValueError, TypeError, KeyError, AttributeError):
         return None

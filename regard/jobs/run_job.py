@@ -11,7 +11,7 @@ import regard
 from regard.errors import RegardError
 from regard.jobs.job_folder import JobFolder
 from regard.jobs.records import RecordFile
-from regard.jobs.shards import FinishedShard, ShardSource
+from regard.jobs.shards import FinishedShard, RowFault, ShardSource
 from regard.jobs.tasks import AnswerTexts, JobTask, ShardWork, with_digest
 from regard.threads import one_thread
 
@@ -63,8 +63,8 @@ class JobSummary:
     """What a finished job did."""
 
     progress: JobProgress
-    faults: tuple[tuple[int, str], ...]
-    """The rows that could not be answered, by number, and why."""
+    faults: tuple[RowFault, ...]
+    """The rows that could not be answered, in order."""
 
 
 def run_job(

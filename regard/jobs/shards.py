@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from regard.jobs.records import RecordFile
 
@@ -24,6 +24,17 @@ class Shard:
     """Why the input cannot be read from here on; such a shard has no rows."""
 
 
+class RowFault(NamedTuple):
+    """A row that has no answer."""
+
+    number: int
+    """Number of the row, counted from 1."""
+    reason: str
+    """Why it has no answer."""
+    kind: str = ""
+    """The kind of a `LineFault`; empty if the row was read, but the model refused it."""
+
+
 @dataclass(frozen=True)
 class FinishedShard:
     """A part of the output."""
@@ -34,8 +45,7 @@ class FinishedShard:
     size: int
     digest: str
     output: bytes
-    faults: tuple[tuple[int, str], ...] = ()
-    """The rows that have no answer, and why."""
+    faults: tuple[RowFault, ...] = ()
     error: str = ""
 
 

@@ -20,7 +20,7 @@ from regard.decoding.translator import BATCH_TOKENS, FIRST_LINES, max_lines_toge
 from regard.errors import ModelError, RegardError
 from regard.interop.load import load
 from regard.jobs.records import Answer, Column, RecordFile
-from regard.jobs.shards import FinishedShard, Shard
+from regard.jobs.shards import FinishedShard, RowFault, Shard
 
 ROWS_TOGETHER = 256
 """Number of rows that are scored, embedded or classified together."""
@@ -233,12 +233,13 @@ class ShardWork:
             return FinishedShard(*common, b"", error=shard.error)
         records = self.records.records(shard.content)
         answers: list[Answer | None] = [None] * len(records)
-        faults: dict[int, str] = {}
+        faults: dict[int, RowFault] = {}
         readable: list[tuple[int, tuple[str, ...]]] = []
         for index, record in enumerate(records):
             if isinstance(record.fields, LineFault):
-                detail = f" ({record.fields.detail})" if record.fields.detail else ""
-                faults[index] = record.fields.kind + detail
+                kind, detail = record.fields
+                reason = f"{kind} ({detail})" if detail else kind
+                faults[index] = RowFault(shard.first + index, reason, kind)
             else:
                 readable.append((index, record.fields))
         together = len(readable) if isinstance(self.task, TranslateTask) else ROWS_TOGETHER
@@ -247,7 +248,7 @@ class ShardWork:
             answered = answer_each(answer, [fields for _, fields in rows])
             for (index, _), row_answer in zip(rows, answered, strict=True):
                 if isinstance(row_answer, str):
-                    faults[index] = row_answer
+                    faults[index] = RowFault(shard.first + index, row_answer)
                 else:
                     answers[index] = row_answer
         if self._is_numbered:
@@ -257,7 +258,7 @@ class ShardWork:
                 for index, row_answer in enumerate(answers)
             ]
         output = self.records.render(shard.content, records, answers, self.columns)
-        return FinishedShard(*common, output, tuple((shard.first + index, faults[index]) for index in sorted(faults)))
+        return FinishedShard(*common, output, tuple(sorted(faults.values())))
 
 
 def answer_each(answer: AnswerTexts, texts: Texts) -> list[Answer | str]:

@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 import torch
 
+from regard.cli.job_options import fault_remedies
 from regard.data.corpus import Corpus, CorpusError, CorpusProblems, read_lines
 from regard.errors import RegardError, WriteError
 from regard.jobs.job_folder import FINISHED_FILE, JobFolder
 from regard.jobs.records import JsonlRecords, LineRecords, ParquetRecords, RecordFile, TsvRecords, open_records
+from regard.jobs.shards import RowFault
 from tests.support.commands import command, refused
 from tests.support.jobs import MODEL, ROWS_PER_SHARD, ReverseTask, Stopped, reverse_file, write_sentences
 
@@ -47,10 +49,10 @@ def test_rows_that_cannot_be_answered_are_reported_by_number(tmp_path: Path) -> 
     (tmp_path / "in").write_bytes(b"\n".join(lines))
     summary = reverse_file(tmp_path / "in", tmp_path / "out", workers=None)
     assert summary.faults == (
-        (7, "invalid UTF-8 (at byte 3)"),
-        (13, "NUL byte (at byte 1)"),
-        (21, "too long"),
-        (31, "the text is refused"),
+        (7, "invalid UTF-8 (at byte 3)", "invalid UTF-8"),
+        (13, "NUL byte (at byte 1)", "NUL byte"),
+        (21, "too long", "too long"),
+        (31, "the text is refused", ""),
     )
     expected = ["" if number in (7, 13, 21, 31) else f"line {number}"[::-1] for number in range(1, 41)]
     assert (tmp_path / "out").read_text().split("\n") == [*expected, ""]
@@ -225,7 +227,7 @@ def test_tsv_and_jsonl_keep_their_rows(tmp_path: Path, suffix: str) -> None:
     records = open_records([tsv], tmp_path / f"out.tsv{suffix}", (2,), ())
     interrupt(records, tmp_path / f"out.tsv{suffix}", 12)
     summary = reverse_file(records, tmp_path / f"out.tsv{suffix}", workers=None)
-    assert summary.faults == ((31, "missing column (it has 1, but column 2 is needed)"),)
+    assert summary.faults == ((31, "missing column (it has 1, but column 2 is needed)", "missing column"),)
     rows = [f"{n}\tsentence {n}\tœ\t" + f"sentence {n}"[::-1] + "\n" for n in range(30)]
     assert decompressed(tmp_path / f"out.tsv{suffix}") == "".join([*rows, "short\t\n"])
 
@@ -234,7 +236,7 @@ def test_tsv_and_jsonl_keep_their_rows(tmp_path: Path, suffix: str) -> None:
     jsonl = compressed(tmp_path / f"in.jsonl{suffix}", "\n".join([*objects, *faulty]))
     records = open_records([jsonl], tmp_path / f"out.jsonl{suffix}", (), ("text",))
     summary = reverse_file(records, tmp_path / f"out.jsonl{suffix}", workers=None)
-    assert [number for number, _ in summary.faults] == [31, 32, 33]
+    assert [fault.number for fault in summary.faults] == [31, 32, 33]
     written = [json.loads(row) for row in decompressed(tmp_path / f"out.jsonl{suffix}").splitlines()]
     assert written[:30] == [{**json.loads(row), "reversed": json.loads(row)["text"][::-1]} for row in objects]
     assert written[30:] == [{"reversed": None}, {"n": 1, "reversed": None}, {"n": 2, "text": 3, "reversed": None}]
@@ -249,7 +251,7 @@ def test_parquet_keeps_its_columns(tmp_path: Path) -> None:
     records = open_records([tmp_path / "in.parquet"], tmp_path / "out.parquet", (), ("text",))
     interrupt(records, tmp_path / "out.parquet", 20)
     summary = reverse_file(records, tmp_path / "out.parquet")
-    assert summary.faults == ((21, "not a string (text)"),)
+    assert summary.faults == ((21, "not a string (text)", "not a string"),)
     written = parquet.read_table(tmp_path / "out.parquet")
     assert written.drop_columns("reversed") == table
     assert written.column("reversed").to_pylist() == [text and text[::-1] for text in texts]
@@ -289,7 +291,7 @@ def test_unusual_parquet_columns(tmp_path: Path) -> None:
         parquet.write_table(table, tmp_path / "in.parquet")
         records = open_records([tmp_path / "in.parquet"], tmp_path / "out.parquet", (), ("text",))
         summary = reverse_file(records, tmp_path / "out.parquet", workers=None)
-        assert summary.faults == faults
+        assert tuple((number, reason) for number, reason, _ in summary.faults) == faults
         written = parquet.ParquetFile(tmp_path / "out.parquet").read()
         assert written.column("reversed").to_pylist() == expected
         assert written.drop_columns("reversed") == table
@@ -360,7 +362,8 @@ def test_deep_objects_are_answered_if_they_can_be_parsed(tmp_path: Path) -> None
     ]
     (tmp_path / "in.jsonl").write_text("\n".join(objects))
     records = JsonlRecords((str(tmp_path / "in.jsonl"),), keys=("text",))
-    faults = dict(reverse_file(records, tmp_path / "out.jsonl", workers=None).faults)
+    summary = reverse_file(records, tmp_path / "out.jsonl", workers=None)
+    faults = {fault.number: fault.reason for fault in summary.faults}
     assert set(faults.values()) == {"invalid JSON (nested too deeply)"}
     assert {1, 2}.isdisjoint(faults)
     assert {len(objects) - 1, len(objects)} <= faults.keys()
@@ -492,12 +495,31 @@ def test_many_faults_are_listed_in_a_file(tmp_path: Path) -> None:
     assert "30 rows could not be translated" in done.stderr
     assert "  row 20: invalid UTF-8" in done.stderr
     assert "  row 21: " not in done.stderr
-    assert "\ninvalid UTF-8: convert the file: iconv -f latin1 -t utf-8\n" in done.stderr
+    convert = f"iconv -f latin1 -t utf-8 {tmp_path / 'in'} > {tmp_path / 'in.utf8'}"
+    assert f"\ninvalid UTF-8: convert the file: {convert}\n" in done.stderr
     assert (tmp_path / "out.faults.tsv").read_text().splitlines()[29] == "30\tinvalid UTF-8 (at byte 0)"
     assert (tmp_path / "out").read_text().count("\n") == 31
     (tmp_path / "in").write_text("Le chat dort.\n")
     assert command("translate", *options, "-i", str(tmp_path / "in"), "-o", str(tmp_path / "out")).exit_code == 0
     assert not (tmp_path / "out.faults.tsv").exists()
+
+
+def test_remedies_are_given_only_where_they_help(tmp_path: Path) -> None:
+    """Not for binary files, not for reasons of the model, and not what only training does."""
+    MODEL.save(tmp_path / "model")
+    options = ["--model", str(tmp_path / "model"), "--beam", "1", "--max-tokens", "2"]
+    (tmp_path / "in").write_text("x" * 100_000 + "\n")
+    done = command("translate", *options, "-i", str(tmp_path / "in"), "-o", str(tmp_path / "out"))
+    assert done.stderr.endswith("  row 1: too long\n")
+    faults = [RowFault(1, "invalid UTF-8 (at byte 3)", "invalid UTF-8"), RowFault(2, "too long for the model")]
+    assert list(fault_remedies(faults, ("in.parquet",))) == []
+    assert list(fault_remedies(faults[1:], ("in",))) == []
+    assert list(fault_remedies(faults, ("a b.gz",))) == [
+        "invalid UTF-8: convert the file: gzip -dc 'a b.gz' | iconv -f latin1 -t utf-8 > 'a b.utf8'"
+    ]
+    assert list(fault_remedies(faults, ("in.fr", "in.en"))) == [
+        "invalid UTF-8: convert the file: iconv -f latin1 -t utf-8"
+    ]
 
 
 def test_jsonl_with_half_a_character_elsewhere_is_written(tmp_path: Path) -> None:
