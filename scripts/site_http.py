@@ -64,10 +64,8 @@ def endpoint(operation: Mapping[str, Any], components: Mapping[str, Any]) -> Ite
         yield from object_tables("Request", body, components)
     answer = operation["responses"]["200"].get("content", {}).get("application/json", {}).get("schema")
     if answer is not None:
-        is_list = answer.get("type") == "array"
-        yield from object_tables(
-            "Response, a list of objects" if is_list else "Response", answer["items"] if is_list else answer, components
-        )
+        title, objects = ("Response, a list of objects", answer["items"]) if is_list(answer) else ("Response", answer)
+        yield from object_tables(title, objects, components)
 
 
 def object_tables(title: str, schema: Mapping[str, Any], components: Mapping[str, Any]) -> Iterator[str]:
@@ -94,9 +92,7 @@ def object_tables(title: str, schema: Mapping[str, Any], components: Mapping[str
             for inner in objects_in(details, names):
                 if inner not in shown:
                     shown.add(inner)
-                    waiting.append(
-                        (f"Each object in `{field}`" if "array" in str(details) else f"`{field}`", names[inner])
-                    )
+                    waiting.append((f"Each object in `{field}`" if is_list(details) else f"`{field}`", names[inner]))
         yield ""
 
 
@@ -104,6 +100,11 @@ def default_of(details: Mapping[str, Any], required: bool) -> str:
     """The default value of a request's field."""
     default = details.get("default")
     return "required" if required else "" if default is None else as_code(json.dumps(default))
+
+
+def is_list(details: Mapping[str, Any]) -> bool:
+    """Whether a field is a list, or can be one."""
+    return details.get("type") == "array" or any(map(is_list, details.get("anyOf", ())))
 
 
 def objects_in(details: Mapping[str, Any], names: Mapping[str, Any]) -> Iterator[str]:

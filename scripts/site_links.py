@@ -28,10 +28,10 @@ COPIES = (
     (re.compile(r"regard/models/([\w-]+)/README\.md"), r"models/\1.md"),
 )
 """Files of the repository that the site has at another path."""
-
-
 COMMANDS_INDEX = "reference/commands/index.md"
+"""The page after which the navigation lists the pages of the commands."""
 LABS_INDEX = "labs/README.md"
+"""The page after which the navigation lists the pages of the labs."""
 
 
 def on_config(config: Any) -> Any:

@@ -1,6 +1,7 @@
 """Types of recipe keys and of JSON fields, as the reference pages show them."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -18,7 +19,7 @@ def recipe_type(hint: Any) -> str:
     if hint in TOML_NAMES:
         return TOML_NAMES[hint]
     if get_origin(hint) is Literal:
-        return " or ".join(f'"{value}"' for value in get_args(hint))
+        return one_of(get_args(hint))
     if get_origin(hint) in (Union, UnionType):
         return " or ".join(recipe_type(option) for option in get_args(hint) if option is not NoneType)
     if get_origin(hint) is tuple:
@@ -41,17 +42,32 @@ def json_type(schema: Mapping[str, Any], resolve: Mapping[str, Mapping[str, Any]
             dict.fromkeys(json_type(option, resolve) for option in schema["anyOf"] if not is_null(option))
         )
     if "enum" in schema:
-        return " or ".join(f'"{value}"' for value in schema["enum"])
+        return one_of(schema["enum"])
     if "const" in schema:
-        return f'"{schema["const"]}"'
+        return one_of([schema["const"]])
     if schema.get("type") == "array":
         return list_of(json_type(schema.get("items", {}), resolve))
     return str(schema.get("type", "any"))
 
 
 def list_of(element: str) -> str:
-    """The type of a list, with its elements in the plural if their type is a single word."""
+    """The type of a list, with its elements in the plural if their type is a word or a list.
+
+    >>> [list_of(element) for element in ("number", "list of numbers", 'string or "auto"')]
+    ['list of numbers', 'list of lists of numbers', 'list of string or "auto"']
+    """
+    if element.startswith("list of "):
+        return element.replace("list", "list of lists", 1)
     return f"list of {element}s" if element.isalpha() else f"list of {element}"
+
+
+def one_of(values: Iterable[Any]) -> str:
+    """The values that a field can have, as in JSON and TOML.
+
+    >>> one_of(["float", 0, True])
+    '"float" or 0 or true'
+    """
+    return " or ".join(map(json.dumps, values))
 
 
 def is_null(schema: Mapping[str, Any]) -> bool:

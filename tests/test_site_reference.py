@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import pytest
 
-from scripts.site_http import http_page, objects_in, openapi_schema
+from scripts.site_http import http_page, object_tables, objects_in, openapi_schema
 from scripts.site_types import json_type, recipe_type
 
 
@@ -49,6 +49,20 @@ def test_the_page_has_every_endpoint_with_requests_and_responses(page: str) -> N
     assert '| `kind` | "encoder" or "decoder" or "cross" | required | Kind of attention. |' in attend
 
 
+def test_only_lists_of_objects_are_called_lists() -> None:
+    """Not an object that is described as an array, nor one of another field."""
+    part = {"type": "object", "properties": {"size": {"type": "integer"}}}
+    reference = {"$ref": "#/$defs/Part"}
+    fields = [
+        ({"anyOf": [reference, {"type": "null"}], "description": "Shape of an array."}, "`part`"),
+        ({"type": "array", "items": reference}, "Each object in `part`"),
+        ({"anyOf": [{"type": "array", "items": reference}, {"type": "null"}]}, "Each object in `part`"),
+    ]
+    for details, heading in fields:
+        tables = list(object_tables("Request", {"properties": {"part": details}, "$defs": {"Part": part}}, {}))
+        assert [table.partition(":\n")[0] for table in tables if ":\n" in table] == ["Request", heading]
+
+
 @pytest.mark.parametrize(
     ("hint", "shown"),
     [
@@ -56,6 +70,7 @@ def test_the_page_has_every_endpoint_with_requests_and_responses(page: str) -> N
         (float | None, "number"),
         (tuple[str, ...], "list of strings"),
         (bool | Literal["qkv"] | None, 'boolean or "qkv"'),
+        (Literal[0, 1] | None, "0 or 1"),
         (dict[str, int] | None, "table"),
     ],
 )
@@ -66,9 +81,11 @@ def test_types_of_recipe_keys(hint: Any, shown: str) -> None:
 @pytest.mark.parametrize(
     ("schema", "shown"),
     [
-        ({"type": "array", "items": {"type": "array", "items": {"type": "number"}}}, "list of list of numbers"),
+        ({"type": "array", "items": {"type": "array", "items": {"type": "number"}}}, "list of lists of numbers"),
         ({"anyOf": [{"type": "string"}, {"type": "null"}]}, "string"),
         ({"enum": ["float", "base64"], "type": "string"}, '"float" or "base64"'),
+        ({"const": 0, "type": "integer"}, "0"),
+        ({"anyOf": [{"const": 0}, {"enum": [1, "auto"]}]}, '0 or 1 or "auto"'),
         ({}, "any"),
     ],
 )
