@@ -4,7 +4,9 @@ import { visibleText } from "./dom.js";
 
 export const START_LABEL = "start";
 export const END_LABEL = "end";
-const BYTES = /(?:\\x[0-9a-f]{2})+/g; // labels of tokens that are parts of a character
+// Labels of tokens that are parts of a character. All bytes of such a character are 80 or higher: other escapes are text, or
+// stand for control characters.
+const BYTES = /(?:\\x[89a-f][0-9a-f])+/g;
 
 // The text of the labels of one word: without the dots of its pieces, and with the characters that its bytes make up.
 export function joinLabels(labels) {
@@ -14,7 +16,7 @@ export function joinLabels(labels) {
 function decodeBytes(text) {
   const bytes = Uint8Array.from(text.split("\\x").slice(1), (digits) => parseInt(digits, 16));
   try {
-    return visibleText(new TextDecoder("utf-8", { fatal: true }).decode(bytes));
+    return visibleText(new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes));
   } catch {
     return text; // the character has other bytes, which are not there
   }

@@ -1127,6 +1127,22 @@ def test_a_language_model_has_beginnings_of_texts_as_examples(opened: Opened) ->
     assert opened.page.locator(".examples button").all_text_contents() == beginnings
 
 
+def test_labels_of_bytes_are_joined_and_text_that_looks_like_them_is_kept(opened: Opened) -> None:
+    opened.open("#/labs", "main h1")
+    labels = [
+        [r"\xf0", r"·\x9f", r"·\x8d", r"·\x95"],  # an emoji
+        [r"\xf0", r"·\x9f"],  # a part of it
+        ["caf", r"·\xc3\xa9"],
+        [r"\xef\xbb\xbf"],  # a byte order mark
+        [r"\x41bc"],
+        [r"a\x1b[2J"],
+    ]
+    joined = opened.page.evaluate(
+        "async (labels) => labels.map((await import('/page/token_names.js')).joinLabels)", labels
+    )
+    assert joined == ["🍕", r"\xf0\x9f", "café", r"\u{feff}", r"\x41bc", r"a\x1b[2J"]
+
+
 def test_small_probabilities_are_neither_excluded_nor_long(opened: Opened) -> None:
     opened.open("#/labs", "main h1")
     shown = opened.page.evaluate("""async () => {
