@@ -46,24 +46,28 @@ export function languageName(code, fallback) {
   }
 }
 
-// Example sentences for translators, and beginnings of texts for language models, by language; the beginnings of null are for
-// models of other or unknown languages.
+// Example sentences for translators, and beginnings of texts for language models, by language.
 const SENTENCES = new Map([
   ["fr", ["Il y a trois livres sur la table.", "Elle va au marché.", "Je ne mange pas de viande.", "Tu as oublié ton parapluie."]],
   ["en", ["There are three books on the table.", "She goes to the market.", "I don't eat meat.", "You forgot your umbrella."]],
 ]);
 const BEGINNINGS = new Map([
   ["fr", ["Le petit chat", "Il était une fois", "Elle va"]],
-  [null, ["Once upon a time, there was a", "One day, a little fox", "In a small village"]],
 ]);
+const OTHER_BEGINNINGS = ["Once upon a time, there was a", "One day, a little fox", "In a small village"]; // for other or unknown languages
 
-export function examples({ source, translates, writes }) {
-  return (writes && !translates ? BEGINNINGS.get(source) ?? BEGINNINGS.get(null) : SENTENCES.get(source)) ?? [];
+function examplesInLanguage({ source, translates, writes }) {
+  return (writes && !translates ? BEGINNINGS : SENTENCES).get(source);
+}
+
+export function examples(model) {
+  return examplesInLanguage(model) ?? (model.writes && !model.translates ? OTHER_BEGINNINGS : []);
 }
 
 export function exampleButtons(model, onPick) {
+  const language = examplesInLanguage(model) && { lang: model.source };
   const buttons = examples(model).map((text) => {
-    const button = make("button", { type: "button", ...(model.source && { lang: model.source }) }, text);
+    const button = make("button", { type: "button", ...language }, text);
     button.addEventListener("click", () => onPick(text));
     return button;
   });

@@ -1127,6 +1127,20 @@ def test_a_language_model_has_beginnings_of_texts_as_examples(opened: Opened) ->
     assert opened.page.locator(".examples button").all_text_contents() == beginnings
 
 
+def test_examples_have_a_language_only_if_they_are_in_it(opened: Opened) -> None:
+    opened.open("#/labs", "main h1")
+    shown = opened.page.evaluate("""async () => {
+      const { exampleButtons } = await import("/page/controls.js");
+      const models = [["es", false], ["fr", false], [null, false], ["fr", true], ["es", true]];
+      return models.map(([source, translates]) => {
+        const [, button] = exampleButtons({ source, translates, writes: true }, () => {});
+        return button ? [button.textContent, button.getAttribute("lang")] : null;
+      });
+    }""")
+    english = ["Once upon a time, there was a", None]
+    assert shown == [english, ["Le petit chat", "fr"], english, ["Il y a trois livres sur la table.", "fr"], None]
+
+
 def test_labels_of_bytes_are_joined_and_text_that_looks_like_them_is_kept(opened: Opened) -> None:
     opened.open("#/labs", "main h1")
     labels = [
