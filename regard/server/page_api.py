@@ -45,7 +45,10 @@ AttendedText = Annotated[
 ]
 AttendedTarget = Annotated[
     AttendedText | None,
-    Field(description="Target text of a translator; without one, the model translates the source first."),
+    Field(
+        description="Text that follows the source: the translation, or a language model's continuation. Without one, a "
+        "translator translates the source first."
+    ),
 ]
 
 
