@@ -44,9 +44,9 @@ export function visibleText(text) {
 }
 
 // Says how something is selected with the devices that there are, and what is shown then.
-export function pointingHint(what, shows, click = "Hover over") {
+export function pointingHint(what, shows, action = "Hover over") {
   if (matchMedia("(hover: none)").matches) return `Tap ${what} to see ${shows}.`;
-  return `${click} ${what}, or select one with Tab and the arrow keys, to see ${shows}.`;
+  return `${action} ${what}, or select one with Tab and the arrow keys, to see ${shows}.`;
 }
 
 // Fades the edges of a scrollable box where there is more to see.

@@ -7,7 +7,6 @@ import { createStrip, formatNumber, largestOf } from "./vector_strip.js";
 
 const MAX_VALUES_SHOWN = 8; // keys whose values are drawn: those with the largest weights
 const TEMPERATURE = { min: -2, max: 2, step: 0.05 }; // as a power of 2
-const PROMPT = pointingHint("a cell of the heat map", "how its weight is computed", "Click");
 
 // `loadBody()` returns what /api/head needs besides the head; `onWeight(cell, weight)` is called when a weight was dragged, with
 // null to restore it; `onHead(head)` opens a head. `connect` is `createRequests`. A file has no server: there it is null,
@@ -18,6 +17,7 @@ export function createHeadCell({ connect, loadBody, onWeight, onHead, findChange
   const content = make("div", { class: "cell-steps" });
   const about = make("p", { class: "cell-about" });
   const root = make("section", { class: "attention-card cell-card", "aria-label": "Inside one cell" }, make("h2", {}, "Inside one cell"), about, notice, content);
+  const selectHint = pointingHint("a cell of the heat map", "how its weight is computed", "Click");
   const getStyle = (name) => getComputedStyle(root).getPropertyValue(name);
   const holds = new Set(); // a promise for each slider that a pointer holds
   let selected = null; // kind, layer, head, row, column and the map
@@ -36,7 +36,7 @@ export function createHeadCell({ connect, loadBody, onWeight, onHead, findChange
     if (isSameCell || (!selected && !next)) return;
     selected = next;
     discardPending();
-    if (!selected) return clear(PROMPT);
+    if (!selected) return clear(selectHint);
     if (selected.head === null) return showHeads();
     if (responseOf === headOf(selected)) return render(response);
     if (isPreviousUsable()) renderPrevious();
@@ -309,7 +309,7 @@ export function createHeadCell({ connect, loadBody, onWeight, onHead, findChange
   const observer = new ResizeObserver(() => requestAnimationFrame(() => redraw()));
   observer.observe(content);
   content.addEventListener("pointerdown", hold);
-  clear(PROMPT);
+  clear(selectHint);
   return {
     root,
     show,

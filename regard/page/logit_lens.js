@@ -6,7 +6,6 @@ import { addScrollFade, make, moveFocus, percent, pointingHint, visibleToken } f
 
 const EXPLANATION = "The vectors after each layer, read by the final norm and the output head as if the layer were the last: the"
   + " most likely token at each position, and its probability.";
-const PROMPT = pointingHint("a cell", "its most likely tokens");
 
 export function createLogitLens({ queries, writes, states, top }) {
   const readout = make("p", { class: "lens-readout", "aria-live": "polite" });
@@ -57,7 +56,7 @@ export function createLogitLens({ queries, writes, states, top }) {
   }
 
   table.addEventListener("keydown", (event) => moveFocus(event, buttons, states.length));
-  readout.replaceChildren(make("span", { class: "hint" }, PROMPT));
+  readout.replaceChildren(make("span", { class: "hint" }, pointingHint("a cell", "its most likely tokens")));
   reachable.tabIndex = 0;
   return { root, paint };
 }

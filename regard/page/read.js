@@ -19,7 +19,6 @@ const TASKS = new Map([
   ["fill", { title: "Fill", summary: "tokens for a mask", result: "Tokens for the mask", placeholder: `Type a text with ${MASK} in place of a word`, show: showFillings }],
   ["embed", { title: "Compare", summary: "the nearest sentences", result: "Nearest first", placeholder: "Type a sentence", show: showNeighbours }],
 ]);
-const LABELS_HINT = `${pointingHint("a word", "the probability of its label")} A question mark means less than 50%.`;
 const COMPARE_HINT = "Cosine similarity of the vectors, each the mean over the tokens of a sentence: 1 means the same direction, 0"
   + " unrelated ones. A model that was not trained to compare sentences mostly compares their words.";
 const NO_MASK = `Write ${MASK} in place of a word, or press “Insert ${MASK}”.`;
@@ -170,7 +169,7 @@ function showClasses({ results: [classes] }) {
 
 // Words with their labels above them. Equal labels have the same colour, and so do the B- and I- labels of a span.
 function showLabels({ results: [words] }) {
-  const readout = make("p", { class: "hint" }, LABELS_HINT);
+  const readout = make("p", { class: "hint" }, `${pointingHint("a word", "the probability of its label")} A question mark means less than 50%.`);
   const names = [...new Set(words.map(({ label }) => spanName(label)))];
   const tagged = words.map(({ word, label, probability }, i) => {
     const isUncertain = probability < UNCERTAIN;

@@ -51,8 +51,8 @@ function remember() {
   }
 }
 
-// `source` is the sentence that is translated. `container` has the elements that the captions point at. `steps()` returns the number of decoding steps, `showStep(i)` shows
-// one, and `onClose()` is called at the end.
+// `source` is the sentence that is translated. `container` has the elements that the captions point at. `steps()` returns the
+// number of decoding steps, `showStep(i)` shows one, and `onClose()` is called at the end.
 export function startTour({ source, container, steps, showStep, onClose }) {
   const sentence = make("p", { class: "tour-sentence" }, source);
   const [title, text, position] = [make("h2", {}), make("p", {}), make("span", { class: "hint" })];
