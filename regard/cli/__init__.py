@@ -32,15 +32,13 @@ from regard.cli import (
     translate,
     verify,
 )
-from regard.cli.shared_options import command_help
+from regard.cli.shared_options import INTERRUPTED, command_help
 from regard.errors import CallError, RegardError, describe_os_error
 from regard.formatting import visible_lines
 
 OBJECTS_PER_COLLECTION = 50_000
 """New objects after which Python looks for garbage. Importing torch makes half a million, all of which stay, and with
 Python's default (700) looking for garbage among them takes a tenth of the time to start."""
-INTERRUPTED = 130
-"""Exit status after Ctrl-C."""
 SPINS_BEFORE_SLEEP = "2000"
 """Iterations, some microseconds, for which a thread of OpenMP spins before it sleeps. Training petit-fr-en on two cores
 next to a busy program, two threads processed 3,900 tokens/s with it and at most 1,300 with the default; on idle cores,

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from regard.cli.shared_options import INTERRUPTED
+
 
 def demo(
     out: Annotated[
@@ -36,7 +38,7 @@ def demo(
             signal = run(console(), out, decoder_only, commands=names)
     except KeyboardInterrupt:
         typer.echo("\nInterrupted. Run the same command again to resume.", err=True)
-        raise typer.Exit(130) from None
+        raise typer.Exit(INTERRUPTED) from None
     if signal:
         raise typer.Exit(128 + signal)
 

@@ -11,7 +11,7 @@ import typer
 
 from regard.cli.language_check import SAMPLED_LINES
 from regard.cli.model_loading import check_device
-from regard.cli.shared_options import parse_columns, parse_keys
+from regard.cli.shared_options import INTERRUPTED, parse_columns, parse_keys
 from regard.errors import RegardError
 from regard.formatting import duration, rate
 
@@ -127,7 +127,7 @@ def run_text_job(
             summary = run_job(task, records, output, chosen, options.restart, report)
     except KeyboardInterrupt:
         typer.echo("\nregard: interrupted; run the same command again to resume", err=True)
-        raise typer.Exit(130) from None
+        raise typer.Exit(INTERRUPTED) from None
     _print_summary(summary, task, output, str(chosen))
     for line in fault_remedies(summary.faults, records.paths):
         typer.echo(line, err=True)

@@ -1,4 +1,4 @@
-"""Options and help texts that several commands share."""
+"""Options, help texts and an exit status that several commands share."""
 
 import inspect
 from collections.abc import Callable
@@ -9,6 +9,9 @@ import typer
 
 from regard.errors import RegardError
 from regard.models import BUNDLED_MODELS, DEFAULT_MODEL
+
+INTERRUPTED = 130
+"""Exit status after Ctrl-C."""
 
 MODEL_HELP = (
     f"A run, a model folder (Regard or Hugging Face), a GGUF file, or the name of a bundled model "

@@ -9,6 +9,7 @@ from typing import TextIO, TypeVar
 
 import typer
 
+from regard.cli.shared_options import INTERRUPTED
 from regard.errors import RegardError
 from regard.formatting import visible_lines
 
@@ -131,7 +132,7 @@ def open_output(path: Path | None) -> Iterator[TextIO]:
         yield file
     except KeyboardInterrupt:
         typer.echo("\nregard: interrupted; the output so far has been written", err=True)
-        raise typer.Exit(130) from None
+        raise typer.Exit(INTERRUPTED) from None
     except OSError as error:
         raise (write_error(error, target) if error.errno in UNWRITABLE_ERRNOS else error) from None
     finally:
