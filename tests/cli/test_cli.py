@@ -72,40 +72,12 @@ def test_demo_does_not_touch_a_folder_that_is_not_a_run(
     assert [file.name for file in tmp_path.iterdir()] == ["thesis.txt"]
 
 
-@pytest.mark.slow
-def test_ctrl_c_is_acknowledged(tmp_path: Path) -> None:
-    program = (
-        "import sys, regard.cli as cli\n"
-        "def stop(): raise KeyboardInterrupt\n"
-        "cli.app.command('stop')(stop)\n"
-        "sys.argv = ['regard', 'stop']\n"
-        "cli.main()"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert done.returncode == 130
-    assert done.stderr == "\nregard: interrupted\n"
-
-
-@pytest.mark.slow
-def test_a_second_ctrl_c_does_not_disturb_the_exit(tmp_path: Path) -> None:
-    program = (
-        "import atexit, os, signal, sys, regard.cli as cli\n"
-        "def stop(): raise KeyboardInterrupt\n"
-        "cli.app.command('stop')(stop)\n"
-        "atexit.register(lambda: os.kill(os.getpid(), signal.SIGINT))\n"
-        "sys.argv = ['regard', 'stop']\n"
-        "cli.main()"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert done.returncode == 130
-    assert done.stderr == "\nregard: interrupted\n"
-
-
-def run_failing(error: str, *options: str, debug: str = "") -> subprocess.CompletedProcess[str]:
-    """Run `regard fail`, a command that raises this error."""
+def run_failing(error: str, *options: str, debug: str = "", setup: str = "") -> subprocess.CompletedProcess[str]:
+    """Run `regard fail`, a command that raises this error, after some lines of setup."""
     program = (
         "import sys, regard.cli as cli\n"
         "from regard.errors import RegardError\n"
+        f"{setup}\n"
         f"def fail(): raise {error}\n"
         "cli.app.command('fail')(fail)\n"
         f"sys.argv = {['regard', *options, 'fail']!r}\n"
@@ -113,6 +85,21 @@ def run_failing(error: str, *options: str, debug: str = "") -> subprocess.Comple
     )
     environment = os.environ | {"REGARD_DEBUG": debug}
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
+
+
+@pytest.mark.slow
+def test_ctrl_c_is_acknowledged() -> None:
+    done = run_failing("KeyboardInterrupt")
+    assert done.returncode == 130
+    assert done.stderr == "\nregard: interrupted\n"
+
+
+@pytest.mark.slow
+def test_a_second_ctrl_c_does_not_disturb_the_exit() -> None:
+    setup = "import atexit, os, signal; atexit.register(lambda: os.kill(os.getpid(), signal.SIGINT))"
+    done = run_failing("KeyboardInterrupt", setup=setup)
+    assert done.returncode == 130
+    assert done.stderr == "\nregard: interrupted\n"
 
 
 @pytest.mark.slow
