@@ -84,7 +84,7 @@ def run_job(
     with one_thread() if engine.uses_processes or engine.device_kind == "cpu" else nullcontext():
         model, answer = task.load(engine.loads_on)
         work = ShardWork(with_digest(task, model), records)
-        records.check_columns(work.columns)
+        records.check_columns(work.columns)  # commands have checked those of the task, but n-best adds `line`
         folder = JobFolder(output)
         with folder.locked():
             folder.begin(_description(work, engine.device_kind), restart)
