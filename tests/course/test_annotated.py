@@ -99,10 +99,12 @@ def annotated() -> Assignment:
     return read_assignment(ASSIGNMENTS_FOLDER / "annotated")
 
 
-@pytest.fixture(scope="module")
-def seen(annotated: Assignment) -> dict[Variant, SolutionRun]:
-    """The run of every variant."""
-    return {each: observe_variant(each, annotated) for each in annotated.variants}
+@pytest.fixture(scope="module", params=[False, pytest.param(True, marks=pytest.mark.long)], ids=["first", "all"])
+def seen(annotated: Assignment, request: pytest.FixtureRequest) -> dict[Variant, SolutionRun]:
+    """The run of the first variant of each mistake or, in long tests, of all variants."""
+    first = {each.mistake: each for each in reversed(annotated.variants)}
+    variants = annotated.variants if request.param else first.values()
+    return {each: observe_variant(each, annotated) for each in variants}
 
 
 def ids(found: Diagnosis) -> set[str]:
