@@ -12,7 +12,7 @@ from typing import Any
 from tokenizers import Tokenizer as Engine
 from tokenizers import processors
 
-from regard.data.token_bytes import visible_token
+from regard.data.token_bytes import REPLACEMENT_CHARACTER, visible_token
 from regard.data.tokenizer import END, MASK, PAD, SEPARATOR, Tokenizer
 from regard.data.untrusted_tokenizer import check_tokenizer
 from regard.errors import RegardError
@@ -165,7 +165,7 @@ class HuggingFaceTokenizer(Tokenizer):
 
     def _piece(self, id_: int) -> str:
         text, spelling = self.decode([id_]), self.token(id_)
-        if "\ufffd" in text and "\ufffd" not in spelling:
+        if REPLACEMENT_CHARACTER in text and REPLACEMENT_CHARACTER not in spelling:
             return visible_token(text, spelling)
         return text or spelling
 

@@ -3,6 +3,8 @@
 import re
 from functools import cache
 
+REPLACEMENT_CHARACTER = "\ufffd"
+"""What tokenizers write for bytes that are not, or not yet, a valid character."""
 BYTE_FALLBACK = re.compile(r"<0x([0-9A-F]{2})>")
 """The spelling of a single byte in vocabularies with byte fallback."""
 BYTE_LABEL = re.compile(r"\\x[0-9a-f]{2}")

@@ -44,7 +44,7 @@ def is_in_capitals(text: str) -> bool:
     >>> [is_in_capitals(text) for text in ("NO EXIT", "STOP!", "NATO", "RER B", "No EXIT", "DNA 是")]
     [True, True, False, False, False, False]
     """
-    if not all(letter.isupper() for letter in _LETTER.findall(text)):
+    if not all(match[0].isupper() for match in _LETTER.finditer(text)):
         return False
     lengths = [len(word) for word in _WORD.findall(text)]
     longest = max(lengths, default=0)

@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.config import ModelConfig, SpecialIds, check_token_count, check_token_counts, check_type
+from regard.data.token_bytes import REPLACEMENT_CHARACTER
 from regard.data.tokenizer import Tokenizer, check_text
 from regard.data.tokenizer_pair import check_vocabularies
 from regard.decoding.attention_maps import Attention, Observation, observe_attention
@@ -47,7 +48,7 @@ from regard.decoding.search_tree import SearchNode, search_tree
 from regard.decoding.sentence_vectors import Pooling, check_pooling, sentence_vectors
 from regard.decoding.speculative import AcceptanceCount
 from regard.decoding.tagging import TaggedWord, tag_words
-from regard.decoding.text_stream import REPLACEMENT_CHARACTER, Decode, stream_text, text_before_stop
+from regard.decoding.text_stream import Decode, stream_text, text_before_stop
 from regard.decoding.translator import BATCH_TOKENS, Progress, Translation, Translator, max_source_tokens
 from regard.errors import RegardError, TextError
 from regard.formatting import quoted

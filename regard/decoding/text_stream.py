@@ -2,13 +2,12 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from regard.data.token_bytes import REPLACEMENT_CHARACTER
 from regard.decoding.search import StopCheck
 
 Decode = Callable[[list[int]], str]
 """A function from ids to their text."""
 
-REPLACEMENT_CHARACTER = "\ufffd"
-"""What tokenizers write for bytes that are not, or not yet, a valid character."""
 MAX_CHARACTER_TOKENS = 4
 """Maximum number of tokens of one character: a character has at most 4 bytes in UTF-8."""
 

@@ -4,11 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
-from regard.data.token_bytes import BYTE_LABEL, CONTINUATION_BYTE_LABEL
+from regard.data.token_bytes import BYTE_LABEL, CONTINUATION_BYTE_LABEL, REPLACEMENT_CHARACTER
 from regard.data.tokenizer import Tokenizer
-
-INCOMPLETE = "\ufffd"
-"""What decoding gives for a part of a character."""
 
 
 def readable(piece: str) -> str:
@@ -24,7 +21,7 @@ def readable(piece: str) -> str:
 def in_one_word(tokenizer: Tokenizer, before: int, id_: int) -> bool:
     """Whether two tokens are parts of one word, or of one character: decoded together, nothing comes between them."""
     left, right = tokenizer.decode([before]), tokenizer.decode([id_])
-    if left.endswith(INCOMPLETE) and right.startswith(INCOMPLETE):
+    if left.endswith(REPLACEMENT_CHARACTER) and right.startswith(REPLACEMENT_CHARACTER):
         return CONTINUATION_BYTE_LABEL.match(tokenizer.pieces([id_])[0]) is not None
     are_letters = left[-1:].isalnum() and right[:1].isalnum()
     return are_letters and tokenizer.decode([before, id_]) == left + right

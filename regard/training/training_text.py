@@ -21,6 +21,7 @@ from regard.data.bpe_dropout import add_bpe_variants
 from regard.data.corpus import SKIP_IN_TRAINING, Corpus, CorpusProblems
 from regard.data.huggingface_tokenizer import HuggingFaceTokenizer
 from regard.data.tagged_text import TaggedSentence, tagged_sentences
+from regard.data.token_bytes import REPLACEMENT_CHARACTER
 from regard.data.tokenized_corpus import (
     NO_LABEL,
     TokenizedCorpus,
@@ -31,7 +32,6 @@ from regard.data.tokenized_corpus import (
 from regard.data.tokenizer import MASK, Tokenizer
 from regard.data.tokenizer_pair import TokenizerPair
 from regard.data.tokenizer_training import train_tokenizer
-from regard.decoding.text_stream import REPLACEMENT_CHARACTER
 from regard.errors import RegardError
 from regard.petit.corpus_files import write_petit
 from regard.training.recipe import DataSection, TokenizerSection
