@@ -156,6 +156,13 @@ def first_language(about: Mapping[str, Any]) -> str | None:
     return first if isinstance(first, str) else None
 
 
+def second_language(about: Mapping[str, Any]) -> str | None:
+    """The second of two languages in the metadata of a model, which it translates to."""
+    languages = about.get("languages")
+    second = languages[1] if isinstance(languages, list) and len(languages) == 2 else None
+    return second if isinstance(second, str) else None
+
+
 def guess_language(text: str) -> str | None:
     """The code of the language of a text if it is certain.
 

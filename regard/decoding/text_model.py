@@ -25,7 +25,7 @@ from regard.decoding.fast_copy import Precision, check_not_copy, make_fast_copy
 from regard.decoding.filling import Filling, fill_masks, ids_with_masks
 from regard.decoding.generate import generate, stream, stream_with_draft
 from regard.decoding.hidden_vectors import HiddenVectors, hidden_vectors
-from regard.decoding.language_guess import first_language
+from regard.decoding.language_guess import first_language, second_language
 from regard.decoding.languages import (
     check_fixed_languages,
     check_target_language,
@@ -172,6 +172,11 @@ class Model:
         """The language that the model translates from, if the metadata says so."""
         return first_language(self.about)
 
+    @property
+    def target_language(self) -> str | None:
+        """The language that the model translates to, if the metadata says so."""
+        return second_language(self.about)
+
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "Model":
         """Move the network to another device or precision, and return the model."""
         if device is not None or dtype is not None:
@@ -297,6 +302,7 @@ class Model:
             make_translation_decoding(decoding, options, self.config.outputs),
             batch_tokens,
             self.source_language,
+            self.target_language,
             self.max_source_tokens,
         )
 

@@ -4,8 +4,8 @@ Translation models learn from single sentences: given a paragraph, they translat
 rest. Each sentence is therefore translated separately (see `regard.decoding.sentence_splitter`). A sentence that is too
 long for the model is split at commas, then at spaces, and as a last resort between any two characters. Translations are
 joined with the white space that separated their sources. Parts without a letter or digit are copied, and so are list
-markers before a sentence and emoji around it, which models drop or exchange, and web and e-mail addresses (see
-`regard.decoding.addresses`). Pasted text is normalised, and a sentence in capitals is translated in small letters (see
+markers, emoji and emoticons, which models drop or exchange, and addresses, codes and amounts (see
+`regard.decoding.verbatim`). Pasted text is normalised, and a sentence in capitals is translated in small letters (see
 `regard.decoding.source_text`).
 """
 
@@ -20,7 +20,6 @@ from unicodedata import category
 from regard.config import ModelConfig, SpecialIds, require_at_least
 from regard.data.opus_tokenizer import OpusTokenizer
 from regard.data.tokenizer import Tokenizer
-from regard.decoding.addresses import has_all_addresses, with_stand_ins, without_stand_ins
 from regard.decoding.batching import batches_by_length
 from regard.decoding.cancellation import raise_if_cancelled
 from regard.decoding.generate import Inputs, search_translations
@@ -29,6 +28,7 @@ from regard.decoding.search import Hypothesis
 from regard.decoding.sentence_splitter import ends_with_mark, has_words, needs_space_after, sentences
 from regard.decoding.source_text import in_sentence_case, is_in_capitals, plain_forms
 from regard.decoding.text_stream import text_before_stop
+from regard.decoding.verbatim import Checked, check_verbatim, with_stand_ins, without_stand_ins
 from regard.model.transformer import Decoder, EncoderDecoder
 
 BATCH_TOKENS = 16_384
@@ -90,6 +90,8 @@ class Translator:
     batch_tokens: int = BATCH_TOKENS
     language: str | None = None
     """Language of the sources, if it is known: where sentences end depends on it."""
+    target_language: str | None = None
+    """Language of the translations, if it is known: how amounts are written depends on it."""
     max_source_tokens: int = MAX_SOURCE_TOKENS
     """Tokens of a source that are translated in one piece: longer sentences are split."""
 
@@ -114,8 +116,7 @@ class Translator:
                 pending[text_number] -= 1
             if progress is not None:
                 progress(pending.count(0))
-        pieces = {key: texts_in_pieces[key[0]][key[1]] for key in sources}
-        translated |= self._with_addresses(pieces, translated)
+        self._keep_verbatim({key: texts_in_pieces[key[0]][key[1]] for key in sources}, translated)
         return [
             join_translations(
                 [
@@ -146,25 +147,28 @@ class Translator:
             raise_if_cancelled()
             yield dict(zip(batch, self._translate_ids([sources[key] for key in batch]), strict=True))
 
-    def _with_addresses(
-        self, pieces: Mapping[PieceKey, SourcePiece], translated: Mapping[PieceKey, list[Translation]]
-    ) -> dict[PieceKey, list[Translation]]:
-        """Better translations of the pieces whose addresses were changed; none if stand-ins for them are lost too."""
-        damaged = {
-            key: with_stand_ins(piece.core)
-            for key, piece in pieces.items()
-            if not all(has_all_addresses(translation.text, piece.core) for translation in translated[key])
-        }
+    def _keep_verbatim(
+        self, pieces: Mapping[PieceKey, SourcePiece], translated: dict[PieceKey, list[Translation]]
+    ) -> None:
+        """Correct the amounts in translations, and replace those that lack something of their source by better ones."""
+        lacking = {}
+        for key, piece in pieces.items():
+            checked = [self._check(translation, piece) for translation in translated[key]]
+            translated[key] = _with_texts(translated[key], checked)
+            if missing := {part: written for each in checked for part, written in each.missing.items()}:
+                lacking[key] = with_stand_ins(piece.core, missing)
         sources = {
-            key: self._encode(pieces[key].target_code + text) for key, (text, stand_ins) in damaged.items() if stand_ins
+            key: self._encode(pieces[key].target_code + text) for key, (text, stand_ins) in lacking.items() if stand_ins
         }
-        repaired = {}
         for batch in self._translate_batches(sources):
             for key, translations in batch.items():
-                restored = [replace(each, text=without_stand_ins(each.text, damaged[key][1])) for each in translations]
-                if all(has_all_addresses(translation.text, pieces[key].core) for translation in restored):
-                    repaired[key] = restored
-        return repaired
+                restored = [replace(each, text=without_stand_ins(each.text, lacking[key][1])) for each in translations]
+                checked = [self._check(translation, pieces[key]) for translation in restored]
+                if not any(each.missing for each in checked):
+                    translated[key] = _with_texts(restored, checked)
+
+    def _check(self, translation: Translation, piece: SourcePiece) -> Checked:
+        return check_verbatim(translation.text, piece.core, self.language, self.target_language)
 
     def _translate_ids(self, sources: Inputs) -> list[list[Translation]]:
         searched = search_translations(self.network, self.special, sources, self.options, self.tokenizer.decode)
@@ -198,7 +202,8 @@ class Translator:
 
         def in_parts(sentence: str) -> Iterator[SourcePiece]:
             capitals = is_in_capitals(sentence) or (is_all_in_capitals and sentence.isupper())
-            return parts(in_sentence_case(sentence) if capitals else sentence, capitals)
+            for part in separate_parts(in_sentence_case(sentence) if capitals else sentence):
+                yield from parts(part, capitals)
 
         def parts(text: str, capitals: bool) -> Iterator[SourcePiece]:
             core = _SYMBOLS_AROUND.sub("", text)
@@ -272,6 +277,10 @@ def max_source_tokens(config: ModelConfig, longest_trained: object = None) -> in
     return max(1, min(longest, config.max_positions * 2 // (3 if config.kind == "encoder-decoder" else 5)))
 
 
+def _with_texts(translations: list[Translation], checked: list[Checked]) -> list[Translation]:
+    return [replace(translation, text=each.text) for translation, each in zip(translations, checked, strict=True)]
+
+
 def _with_spacing(piece: SourcePiece, translations: list[Translation] | None) -> list[Translation]:
     """A piece's translations with what is around it."""
     if translations is None:
@@ -316,6 +325,20 @@ def halves(text: str) -> list[str]:
     return [text[:index], text[index:]] if index else [text]
 
 
+def separate_parts(sentence: str) -> list[str]:
+    """A sentence split where an emoji or a list marker separates two parts; joined, they are the sentence.
+
+    >>> separate_parts("Merci :) à demain 😉"), separate_parts("- du lait - des œufs")
+    (['Merci :) ', 'à demain 😉'], ['- du lait ', '- des œufs'])
+    """
+    bullet = _BULLET.match(sentence)
+    boundaries = [match.end() for match in _EMOJI_BETWEEN.finditer(sentence)]
+    if bullet:
+        boundaries += [match.start() + 1 for match in re.finditer(rf" {re.escape(bullet[1])} ", sentence)]
+    ends = [0, *sorted(boundaries), len(sentence)]
+    return [sentence[start:end] for start, end in pairwise(ends) if start < end]
+
+
 def _character_boundary(text: str, index: int) -> int:
     """An index near this one that does not separate an accent, joiner or modifier from its letter; else the index."""
     for near in range(index, max(0, index - MAX_CHARACTER_LENGTH), -1):
@@ -327,9 +350,14 @@ def _character_boundary(text: str, index: int) -> int:
 
 _COMMA = re.compile(r"[,;:\u060c\u061b\u0387\u1363-\u1365]\s++|[\u3001\uff0c\uff1a\uff1b\uff64]\s*+")
 _SPACE = re.compile(r"\s++")
-_SYMBOL = r"[\s\u2190-\u2bff\ufe0f\u200d\U0001f000-\U0001faff]"  # emoji, and what joins several into one
+_EMOTICON = r"(?<!\S)(?:[:;=8xX][-'o]?[()DPpOo3/*|]|<3|\^_*\^)(?!\S)"
+_EMOJI = rf"(?:[\u2600-\u27bf\ufe0f\u200d\U0001f000-\U0001faff]|{_EMOTICON})"
+_EMOJI_BETWEEN = re.compile(rf"(?<=\s){_EMOJI}++\s++(?=\S)")
+_SYMBOL = rf"(?:[\s\u2190-\u2bff]|{_EMOJI})"  # emoji, what joins several into one, arrows, emoticons
 _LIST_MARKER = r"(?:[-*•‣◦–—>]|#{1,6})\s++"
-_SYMBOLS_AROUND = re.compile(rf"\A(?:{_SYMBOL}|{_LIST_MARKER})++|(?<!{_SYMBOL}){_SYMBOL}++\Z")
+_BULLET = re.compile(r"\s*+([-*•])\s")
+_NUMBER_IN_LIST = r"\d{1,2}[.)]\s++(?=[^\W\d_])"
+_SYMBOLS_AROUND = re.compile(rf"\A(?:{_SYMBOL}|{_LIST_MARKER}|{_NUMBER_IN_LIST})++|(?<!\s){_SYMBOL}++\Z")
 MAX_CHARACTER_LENGTH = 32
 """Code points of what readers see as one character; the emoji of a family is among the longest."""
 ZERO_WIDTH_JOINER = "\u200d"
