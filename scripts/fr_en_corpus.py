@@ -6,11 +6,14 @@
     python scripts/fr_en_corpus.py vary FOLDER             # add what people type and the corpora lack
     regard train fr-en
     regard train en-fr
+    python scripts/fr_en_corpus.py retype FOLDER --model runs/fr-en    # type its sources without accents
+    regard train fr-en-retyped                             # fine-tune fr-en on them; likewise en-fr
 
 A small model learns more from a large model's translations than from those of humans, which are freer and noisier
 (sequence-level distillation, Kim and Rush, 2016). Read the other way round, they are back-translations: French that
-people wrote, with English sources that the teacher wrote (Sennrich et al., 2016). DATA contains the corpora that the
-models' cards name.
+people wrote, with English sources that the teacher wrote (Sennrich et al., 2016). In the last step, the model learns to
+translate hastily typed sentences as it translates them when they are typed with care. DATA contains the corpora that
+the models' cards name.
 """
 
 import argparse
@@ -23,15 +26,21 @@ from pathlib import Path
 from typing import TextIO
 
 import regard
-
-Pair = tuple[str, str]
-"""A sentence and its translation; the first is French unless said otherwise."""
+from scripts.typed_text import Pair, hasty, with_numbers
 
 NUMBER = re.compile(r"\d+")
 EVERYDAY = ("tatoeba", "tatoeba-extra")
 """Corpora of everyday sentences."""
 DISTILLED = (*EVERYDAY, "business", "books", "europarl-a", "europarl-b")
 """Corpora that the teacher translates, the most useful first."""
+RETYPED = {"tatoeba": 130_000, "tatoeba-extra": 40_000, "europarl-a": 30_000, "books": 20_000, "business": 15_000}
+"""Corpora of which hastily typed copies are made, and how many sentences."""
+PHRASES = Path(__file__).with_name("phrases.fr-en.tsv")
+"""Phrases, idioms and modern words in sentences, written for Regard: books and parliaments lack them."""
+NUMBERS = 2_000
+"""Sentences with random prices, times and telephone numbers."""
+REPEATED = 10
+"""How often these two are repeated, each time typed differently."""
 EMOJI = "😀😂🙂😊😍😢😭😡👍👎🙏❤🎉🔥🤔😅😴🌞🐶🐱🍕☕🚗✈🏠📚💻🎂🌹🌍"
 ADDRESSES = (
     "https://{0}.{3}/{1}",
@@ -219,6 +228,32 @@ def _with_address(source: str, target: str, with_address: Sequence[Pair], rng: r
     return f"{source} {address}", f"{target} {address}"
 
 
+def retype(folder: Path, model_name: str, device: str, seed: int = 1) -> None:
+    """Write sentences as people type them in haste, with the model's translations of the originals; further everyday
+    phrases and sentences with numbers: retyped.tsv.xz, or retyped-english.tsv.xz for a model that reads English."""
+    rng = random.Random(seed)
+    model = regard.load(model_name, device=device)
+    language = model.source_language or "fr"
+    side = ("fr", "en").index(language)
+    sources = [source for name, limit in RETYPED.items() for source in _sample(folder, name, side, limit, rng)]
+    rng.shuffle(sources)  # the corpora in one order would be learned, and forgotten, one after the other
+    targets = model.quick(compiled=device == "cpu").translate(sources)
+    pairs = [pair for pair in zip(sources, targets, strict=True) if is_sound(*pair)]
+    written = [*read_pairs(PHRASES), *with_numbers(NUMBERS, rng)]
+    pairs += [pair if side == 0 else (pair[1], pair[0]) for pair in written * REPEATED]
+    rng.shuffle(pairs)
+    retyped = (hasty(*pair, language, rng) for pair in pairs)
+    if side == 0:
+        write_pairs(folder / "retyped.tsv.xz", retyped)
+    else:
+        write_pairs(folder / "retyped-english.tsv.xz", ((french, english) for english, french in retyped))
+
+
+def _sample(folder: Path, name: str, side: int, limit: int, rng: random.Random) -> list[str]:
+    sources = list(dict.fromkeys(pair[side] for pair in read_pairs(folder / f"{name}.tsv.xz")))
+    return rng.sample(sources, min(limit, len(sources)))
+
+
 def main() -> None:
     """Parse the command line and execute one step."""
     assert __doc__
@@ -235,13 +270,19 @@ def main() -> None:
     step.add_argument("--corpora", nargs="+", choices=DISTILLED, default=DISTILLED, help="by default all")
     step = steps.add_parser("vary", help="vary everyday sentences")
     step.add_argument("folder", type=Path)
+    step = steps.add_parser("retype", help="type sentences in haste, with a model's translations")
+    step.add_argument("folder", type=Path)
+    step.add_argument("--model", required=True)
+    step.add_argument("--device", default="cpu")
     chosen = parser.parse_args()
     if chosen.step == "filter":
         filter_corpora(chosen.data, chosen.folder)
     elif chosen.step == "distil":
         distil(chosen.folder, chosen.teacher, chosen.device, chosen.limit, chosen.corpora)
-    else:
+    elif chosen.step == "vary":
         vary(chosen.folder)
+    else:
+        retype(chosen.folder, chosen.model, chosen.device)
 
 
 if __name__ == "__main__":

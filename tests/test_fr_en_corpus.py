@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from scripts import fr_en_corpus
-from scripts.fr_en_corpus import is_plausible, is_sound, read_pairs, variations
+from scripts.fr_en_corpus import PHRASES, is_plausible, is_sound, read_pairs, variations
 
 SENTENCES = [
     ("Le chat dort.", "The cat is sleeping."),
@@ -84,7 +84,15 @@ def test_the_steps_write_what_the_recipes_read(data: Path, tmp_path: Path, monke
     run(monkeypatch, "distil", str(folder), "--teacher", "petit-fr-en")
     assert list(read_pairs(folder / "tatoeba-distilled.tsv.xz"))[:3] == SENTENCES  # Petit's model knows them
     run(monkeypatch, "vary", str(folder))
-    for recipe in map(read_recipe, ("teacher-fr-en", "fr-en", "en-fr")):
+    run(monkeypatch, "retype", str(folder), "--model", "petit-fr-en")
+    run(monkeypatch, "retype", str(folder), "--model", "en-fr")
+    retyped = list(read_pairs(folder / "retyped.tsv.xz"))
+    phrases = list(read_pairs(PHRASES))
+    assert len(retyped) > fr_en_corpus.REPEATED * (len(phrases) + fr_en_corpus.NUMBERS)
+    assert {english.rstrip(" .!?…") for _, english in retyped} >= {
+        english.rstrip(" .!?…") for _, english in [*SENTENCES, *phrases]
+    }
+    for recipe in map(read_recipe, ("teacher-fr-en", "fr-en", "en-fr", "fr-en-retyped", "en-fr-retyped")):
         corpora = [*recipe.data.train, recipe.data.validation]
         for name in {file for corpus in corpora if corpus for file in corpus.files}:
             assert (folder / name).exists(), f"{recipe.name} reads {name}, which no step writes"
@@ -131,3 +139,15 @@ def test_variations_change_both_sides_alike() -> None:
     addresses = {address for french, _ in varied for address in ADDRESS.findall(french)}
     assert any("phrase" in address for address in addresses)  # a word that would be translated elsewhere
     assert len(addresses) > 10
+
+
+def test_the_phrases_are_well_formed() -> None:
+    lines = PHRASES.read_text(encoding="utf-8").splitlines()
+    assert len(set(lines)) == len(lines) > 3_000
+    for line in lines:
+        french, english = line.split("\t")
+        assert french == " ".join(french.split())
+        assert english == " ".join(english.split())
+        assert french
+        assert english
+        assert not re.search(r"\w[?!;:](?:\s|$)", french), "French has a space before these marks"

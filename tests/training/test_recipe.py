@@ -334,9 +334,11 @@ def test_any_recipe_round_trips_through_a_file(tmp_path: Path) -> None:
 
 NAMES = {
     "en-fr",
+    "en-fr-retyped",
     "europarl-fr-en",
     "finetune-corpus",
     "fr-en",
+    "fr-en-retyped",
     "gpt2-small",
     "large-corpus",
     "medium-corpus",
