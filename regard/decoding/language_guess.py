@@ -37,8 +37,7 @@ SCRIPT_NAMES = {
     "GREEK": "Greek letters",
     "HANGUL": "Korean letters",
     "HEBREW": "Hebrew letters",
-    "HIRAGANA": "Japanese characters",
-    "KATAKANA": "Japanese characters",
+    "JAPANESE": "Japanese characters",
     "KHMER": "Khmer letters",
     "MYANMAR": "Burmese letters",
     "TAMIL": "Tamil letters",
@@ -46,6 +45,8 @@ SCRIPT_NAMES = {
     "THAI": "Thai letters",
 }
 """Other scripts, by the first word of the Unicode names of their letters."""
+KANA = frozenset({"HALFWIDTH", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA"})
+"""The first words of the names of letters that only Japanese has."""
 FUNCTION_WORDS: dict[str, frozenset[str]] = {
     "de": _words(
         "aber alle als am auch auf aus bei bin bist da dann das dass dein deine dem den der dich die dir doch "
@@ -118,7 +119,7 @@ MIN_RATIO = 4
 MAX_CHARACTERS = 2_000
 """Number of characters at the beginning of a text that are read."""
 
-_ADDRESS = re.compile(r"\S*(?:://|@|www\.)\S*")
+_ADDRESS = re.compile(r"(?<!\S)\S*(?:://|@|www\.)\S*")
 _WORD = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)*")
 _ELISION = re.compile(r"(?:[jn]|qu|jusqu|lorsqu|puisqu)'")
 """The beginning of a French word before a vowel (qu'il) that Italian does not have, unlike l'eau."""
@@ -127,6 +128,7 @@ _SENTENCE_END = re.compile(r"[.!?…][\s\"'»”’)]*$")
 
 def other_language(texts: Sequence[str], expected: str | None) -> str | None:
     """The language or script that more than half of the texts are certainly in, if it is another than expected."""
+    texts = [text for text in texts if text.strip()]
     if expected not in LANGUAGE_NAMES or not texts:
         return None
     ((language, count),) = Counter(other_script(text) or guess_language(text) for text in texts).most_common(1)
@@ -174,8 +176,10 @@ def guess_language(text: str) -> str | None:
     different = {word.lower() for word in words}
     counts = {language: sum(_is_function_word(word, language) for word in different) for language in FUNCTION_WORDS}
     best, second, *_ = sorted(counts, key=lambda language: -counts[language])
-    certain = counts[best] >= max(MIN_FUNCTION_WORDS, MIN_SHARE * len(words), MIN_RATIO * counts[second])
-    return best if certain and not _may_be_title(text, words, best) else None
+    is_certain = counts[best] >= max(MIN_FUNCTION_WORDS, MIN_RATIO * counts[second]) and sum(
+        _is_function_word(word, best) for word in words
+    ) >= MIN_SHARE * len(words)
+    return best if is_certain and not _may_be_title(text, words, best) else None
 
 
 def other_script(text: str) -> str | None:
@@ -186,6 +190,8 @@ def other_script(text: str) -> str | None:
     """
     words = [word for word in _WORD.findall(text[:MAX_CHARACTERS]) if len(word) > 1]
     scripts = Counter(name(letter, "").partition(" ")[0] for word in words for letter in word)
+    if scripts.keys() & KANA:  # Japanese has Chinese characters too
+        scripts["JAPANESE"] = sum(scripts.pop(script, 0) for script in (*KANA, "CJK"))
     others = Counter({script: count for script, count in scripts.items() if script in SCRIPT_NAMES})
     return others.most_common(1)[0][0] if 2 * others.total() > scripts.total() else None
 

@@ -12,13 +12,13 @@ import re
 import socket
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from regard.errors import CallError, RegardError
 from regard.interop.load import find_model
 from regard.jobs.shards import FinishedShard, ShardSource
 from regard.jobs.tasks import AnswerTexts, ShardWork
+from regard.models import MODELS_FOLDER
 from regard.threads import one_thread
 
 CONNECTION_SECONDS = 10
@@ -114,8 +114,8 @@ def with_absolute_model(work: ShardWork) -> ShardWork:
     A bundled model keeps its name, even if an unrelated folder has it: each machine has its own copy.
     """
     path = find_model(work.task.model)
-    is_bundled = path != Path(work.task.model)
-    return work if is_bundled else replace(work, task=replace(work.task, model=str(path.absolute())))
+    model = path.name if path.parent == MODELS_FOLDER else str(path.absolute())
+    return replace(work, task=replace(work.task, model=model))
 
 
 class ShardWorker:

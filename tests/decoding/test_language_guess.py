@@ -115,6 +115,8 @@ def test_a_warning_names_both_languages() -> None:
         ("مرحبا Paul", "Arabic letters"),
         ("你好吗？", "Chinese characters"),
         ("これはペンです", "Japanese characters"),
+        ("東京駅前の天気予報", "Japanese characters"),
+        ("ｺｰﾋｰを飲む", "Japanese characters"),
         ("안녕하세요", "Korean letters"),
     ],
 )
@@ -134,7 +136,19 @@ def test_most_lines_of_a_file_must_be_in_the_other_language() -> None:
     assert other_language([*english, *french], "fr") is None
     assert other_language([*english, french[0]], "fr") == "en"
     assert other_language([*english, "1", "2"], "fr") is None
+    assert other_language(["", *english, " ", ""], "fr") == "en"
     assert other_language([], "fr") is None
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason="the real corpora are not there (REGARD_REAL_DATA)")
+@pytest.mark.parametrize("language", ["de", "en", "fr"])
+def test_the_length_of_a_text_does_not_matter(language: str) -> None:
+    """Long texts repeat their function words."""
+    lines = (DATA / f"newstest/newstest2013.{language}").read_text(encoding="utf-8").splitlines()
+    paragraphs = [" ".join(lines[start : start + 8]) for start in range(0, len(lines), 8)]
+    guesses = [guess_language(paragraph) for paragraph in paragraphs]
+    assert set(guesses) <= {None, language}
+    assert guesses.count(language) > 0.9 * len(paragraphs)
 
 
 @given(st.text())

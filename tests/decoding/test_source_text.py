@@ -74,9 +74,27 @@ def test_plain_forms_are_stable_and_keep_words(text: str, french: bool) -> None:
     assert normalize("NFKC", plain).split() == normalize("NFKC", visible).split()
 
 
-@given(st.text("ABÉŒİẞΣЖ '-!1«»"))
+@given(st.text("ABÉŒIXVİẞΣЖ '-!1«»"))
 def test_sentence_case_changes_only_the_case(text: str) -> None:
     assert in_sentence_case(text).upper() == text.lower().upper()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("CHAPITRE III", "Chapitre III"),
+        ("LOUIS XIV ET LE XVIIIE SIÈCLE", "Louis XIV et le XVIIIe siècle"),
+        ("LA VIE, LE VER ET LE MIX", "La vie, le ver et le mix"),
+        ("SHE AND I AGREE, BUT I'M LATE", "She and I agree, but I'm late"),
+    ],
+)
+def test_numerals_and_the_english_pronoun_keep_their_capitals(text: str, expected: str) -> None:
+    assert in_sentence_case(text) == expected
+
+
+@pytest.mark.parametrize("text", ["HE HAS A CAT AND A DOG", "OÙ ES-TU", "JE SUIS ICI", "AU FEU !", "STOP!"])
+def test_short_words_may_be_a_sentence_in_capitals(text: str) -> None:
+    assert is_in_capitals(text)
 
 
 NOT_IN_CAPITALS = {

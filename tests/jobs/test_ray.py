@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from regard.cli.model_loading import default_model
 from regard.jobs.job_folder import FINISHED_FILE
 from regard.jobs.ray_workers import with_absolute_model
 from regard.jobs.records import LineRecords
@@ -73,11 +74,12 @@ def test_a_missing_package_is_named(folder: Path, tmp_path: Path, monkeypatch: p
 def test_workers_get_the_absolute_path_of_a_model(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They run in the folder in which Ray was started. An unrelated folder does not hide a bundled model."""
+    """They run in the folder in which Ray was started, on machines with their own copies of the bundled models. An
+    unrelated folder does not hide these."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model").symlink_to(folder / "model")
     (tmp_path / "fr-en").mkdir()
-    for name, expected in [("model", str(tmp_path / "model")), ("fr-en", "fr-en")]:
+    for name, expected in [("model", str(tmp_path / "model")), ("fr-en", "fr-en"), (default_model(), "fr-en")]:
         work = ShardWork(TranslateTask(model=name), LineRecords(("in.fr",)))
         assert with_absolute_model(work).task.model == expected
 
