@@ -89,7 +89,7 @@ def answer_in_processes(
     With `answer`, which uses a model on the CPU, processes are forked and share it; without, each loads the model.
     `on_fork` is called in each forked process.
     """
-    pool = _Pool(work, answer, on_fork)
+    pool = WorkerPool(work, answer, on_fork)
     pending = iter(shards)
     retries: deque[Shard] = deque()
     deaths: Counter[int] = Counter()
@@ -148,8 +148,19 @@ class _Worker:
         return result
 
 
+@dataclass(frozen=True)
+class _Inherited:
+    """What a forked worker gets from its parent."""
+
+    answer: AnswerTexts
+    on_fork: Callable[[], None]
+    parents_ends: "list[Connection[Any, Any]]"
+    """The parent's ends of pipes. A worker that holds one never sees that a killed parent has closed it in the middle
+    of a shard."""
+
+
 @dataclass
-class _Pool:
+class WorkerPool:
     """The worker processes of a job."""
 
     work: ShardWork
@@ -159,15 +170,18 @@ class _Pool:
 
     @property
     def busy(self) -> list[_Worker]:
+        """The workers that answer a shard."""
         return [worker for worker in self.workers if worker.shard is not None]
 
     def start(self, device: str) -> _Worker:
+        """Start a process."""
         context: Any = get_context("fork" if self.answer is not None else "spawn")
         pipe, other_end = context.Pipe()
-        loaded = (self.answer, self.on_fork) if self.answer is not None else None
-        process = context.Process(
-            target=_serve, args=(other_end, self.work, device, os.getpid(), loaded), daemon=True, name="regard worker"
-        )
+        inherited = None
+        if self.answer is not None:
+            inherited = _Inherited(self.answer, self.on_fork, [pipe, *(worker.pipe for worker in self.workers)])
+        arguments = (other_end, self.work, device, os.getpid(), inherited)
+        process = context.Process(target=_serve, args=arguments, daemon=True, name="regard worker")
         with warnings.catch_warnings():  # Python 3.12 warns where other threads exist; here they hold no locks we need
             warnings.simplefilter("ignore", DeprecationWarning)
             process.start()
@@ -188,6 +202,7 @@ class _Pool:
         return shard
 
     def stop(self) -> None:
+        """End all processes."""
         for worker in self.workers:
             _end(worker)
 
@@ -203,7 +218,7 @@ def _serve(
     work: ShardWork,
     device: str,
     parent: int,
-    loaded: tuple[AnswerTexts, Callable[[], None]] | None,
+    inherited: _Inherited | None,
 ) -> None:
     """Answer the shards that come through the pipe until it is closed or the parent has died."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process of a terminal; the parent ends us
@@ -213,9 +228,11 @@ def _serve(
         return os.getppid() != parent
 
     try:
-        if loaded is not None:
-            answer, on_fork = loaded
-            on_fork()
+        if inherited is not None:
+            answer = inherited.answer
+            for end in inherited.parents_ends:
+                end.close()
+            inherited.on_fork()
         else:
             _, answer = work.task.load(device)
         with one_thread(), cancellable(is_orphan):

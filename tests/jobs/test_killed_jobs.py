@@ -3,6 +3,7 @@
 import os
 import random
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -12,8 +13,21 @@ import pytest
 
 from regard.errors import RegardError
 from regard.jobs.job_folder import FINISHED_FILE, JobFolder
+from regard.jobs.local_workers import WorkerPool
+from regard.jobs.records import LineRecords
+from regard.jobs.tasks import ShardWork
 from tests.support.commands import command
-from tests.support.jobs import children, is_running, kill, reverse_file, start, wait_until, write_sentences
+from tests.support.jobs import (
+    MODEL,
+    ReverseTask,
+    children,
+    is_running,
+    kill,
+    reverse_file,
+    start,
+    wait_until,
+    write_sentences,
+)
 from tests.support.text_models import TEXTS, random_model
 
 pytestmark = pytest.mark.slow
@@ -125,6 +139,19 @@ def test_rows_that_kill_every_worker_stop_the_job(tmp_path: Path) -> None:
     (tmp_path / "in").write_text("".join("peaceful\n" if number == 50 else f"{number}\n" for number in range(60)))
     assert reverse_file(tmp_path / "in", tmp_path / "out").progress.rows_before >= 44
     assert (tmp_path / "out").read_text().split("\n")[50] == "lufecaep"
+
+
+def test_workers_end_if_their_parent_is_killed_while_it_sends_a_shard() -> None:
+    """They get the beginning of a shard, and then find the pipe closed, because nobody else holds the parent's end."""
+    task = ReverseTask()
+    pool = WorkerPool(ShardWork(task, LineRecords(("in.txt",))), task.answerer(MODEL), lambda: None)
+    for _ in range(3):
+        pool.workers.append(pool.start("cpu"))
+    for worker in pool.workers:
+        os.write(worker.pipe.fileno(), struct.pack("!i", 1_000) + b"its beginning")
+        worker.pipe.close()
+        worker.process.join(60)
+        assert worker.process.exitcode == 0
 
 
 def test_a_job_that_is_running_is_not_started_twice(source: Path, tmp_path: Path) -> None:
