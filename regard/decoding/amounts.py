@@ -126,15 +126,16 @@ def with_amounts(
             missing.append(amount)
         else:
             taken.update(range(*place.span("digits")))
-            changes.append((*place.span(), _corrected(place[0], amount, translation, target_format)))
+            is_sign_elsewhere = translation.count(amount.sign) >= source.count(amount.sign)  # as in 1.5 million €
+            has_unit = CURRENCY_NAME.search(translation) is not None or is_sign_elsewhere
+            changes.append((*place.span(), _corrected(place[0], amount, has_unit, target_format)))
     for start, end, text in sorted(changes, reverse=True):
         translation = translation[:start] + text + translation[end:]
     return translation, missing
 
 
-def _corrected(written: str, amount: Amount, translation: str, target_format: NumberFormat) -> str:
-    """What to write for an amount that a translation has as `written`."""
-    has_unit = CURRENCY_NAME.search(translation) is not None or amount.sign in translation
+def _corrected(written: str, amount: Amount, has_unit: bool, target_format: NumberFormat) -> str:
+    """What to write for an amount that a translation has as `written`; `has_unit` if its currency is elsewhere."""
     is_named = has_unit and not set(written) & set(SIGNS)  # 15 euros for 15 €
     has_currency = not amount.sign or amount.sign in written or is_named
     if has_currency and amount.is_written(written, target_format):

@@ -26,6 +26,7 @@ CORRECTED = [
     ("en", "fr", "about 3,500 people", "environ 3,500 personnes", "environ 3 500 personnes"),
     ("en", "fr", "It costs €1,250.50.", "Ça coûte 1250,50.", "Ça coûte 1 250,50 €."),
     ("en", "fr", "20% of 1,000", "20 % de 1.000", "20 % de 1 000"),
+    ("en", "fr", "$1,249.99 instead of $1,600", "1 249,99 au lieu de 1 600 $", "1 249,99 $ au lieu de 1 600 $"),
     ("en", "de", "about 3,500 people", "etwa 3,500 Menschen", "etwa 3.500 Menschen"),
     ("en", "xx", "about 3,500 people", "3,500", "3,500"),
 ]  # fmt: skip
