@@ -194,31 +194,16 @@ class Translator:
         """The text in pieces of at most `longest` tokens; joined, they are the text.
 
         Each sentence is a piece, in sentence case if it was in capitals. One that is too long is halved until its parts
-        are short enough.
+        are short enough. A code of the target language at the beginning is repeated before each.
         """
-        code = re.match(r">>\S+?<<\s*", text) if isinstance(self.tokenizer, OpusTokenizer) else None
-        language = code[0] if code else ""  # repeated before every piece
-        is_all_in_capitals = is_in_capitals(text[len(language) :])
-
-        def in_parts(sentence: str) -> Iterator[SourcePiece]:
-            capitals = is_in_capitals(sentence) or (is_all_in_capitals and sentence.isupper())
-            for part in separate_parts(in_sentence_case(sentence) if capitals else sentence):
-                yield from parts(part, capitals)
-
-        def parts(text: str, capitals: bool) -> Iterator[SourcePiece]:
-            core = _SYMBOLS_AROUND.sub("", text)
-            if not has_words(core):
-                yield SourcePiece(text)
-                return
-            ids = self._encode(language + core)
-            if len(ids) <= longest or len(core) == 1:
-                start = text.index(core)
-                yield SourcePiece(text[:start], core, capitals, language, ids, text[start + len(core) :])
-                return
-            for half in halves(text):
-                yield from parts(half, capitals)
-
-        by_sentence = [list(in_parts(sentence)) for sentence in sentences(text[len(language) :], self.language)]
+        match = re.match(r">>\S+?<<\s*", text) if isinstance(self.tokenizer, OpusTokenizer) else None
+        code = match[0] if match else ""
+        text = text[len(code) :]
+        are_capitals = is_in_capitals(text)
+        by_sentence = [
+            list(self._sentence_pieces(sentence, code, longest, are_capitals))
+            for sentence in sentences(text, self.language)
+        ]
         pieces_and_ends = [(piece, piece is pieces[-1]) for pieces in by_sentence for piece in pieces]
         return [
             replace(
@@ -229,6 +214,27 @@ class Translator:
             )
             for (piece, ends_sentence), (following, _) in pairwise(pieces_and_ends)
         ] + [piece for piece, _ in pieces_and_ends[-1:]]
+
+    def _sentence_pieces(self, sentence: str, code: str, longest: int, are_capitals: bool) -> Iterator[SourcePiece]:
+        """The pieces of a sentence; `are_capitals` if the whole text is in capitals, so that an acronym is none."""
+        in_capitals = is_in_capitals(sentence) or (are_capitals and sentence.isupper())
+        for part in separate_parts(in_sentence_case(sentence) if in_capitals else sentence):
+            for piece in self._short_pieces(part, code, longest):
+                yield replace(piece, is_in_capitals=in_capitals)
+
+    def _short_pieces(self, text: str, code: str, longest: int) -> Iterator[SourcePiece]:
+        """A part of a sentence, halved until its parts are short enough."""
+        core = _SYMBOLS_AROUND.sub("", text)
+        if not has_words(core):
+            yield SourcePiece(text)
+            return
+        ids = self._encode(code + core)
+        if len(ids) <= longest or len(core) == 1:
+            start = text.index(core)
+            yield SourcePiece(text[:start], core, target_code=code, ids=ids, after=text[start + len(core) :])
+            return
+        for half in halves(text):
+            yield from self._short_pieces(half, code, longest)
 
 
 def max_lines_together(batch_tokens: int) -> int:
