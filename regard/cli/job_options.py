@@ -1,5 +1,6 @@
 """Batch jobs on the command line: shared options, a progress display with an estimate of the end, and a summary."""
 
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -155,11 +156,19 @@ def _check_output(output: Path, files: list[Path]) -> None:
             raise RegardError(f"--output {output} is the input as well: choose another output")
         if faults_file.exists() and faults_file.samefile(file):
             raise RegardError(f"{file} is an input, but rows without a result would be listed in it: {other}")
+    if faults_file.exists() and not _is_list_of_faults(faults_file):
+        raise RegardError(f"{faults_file} would be replaced by a list of rows without a result: rename it, or {other}")
 
 
 def _faults_file(output: Path) -> Path:
     """Where the rows without a result are listed, if there are many."""
     return output.with_name(f"{output.name}.faults.tsv")
+
+
+def _is_list_of_faults(path: Path) -> bool:
+    """Whether a file may be such a list, of an earlier job."""
+    with path.open("rb") as file:
+        return re.match(rb"\d+\t", file.read(20)) is not None
 
 
 def _first_texts(records: Any) -> list[str]:

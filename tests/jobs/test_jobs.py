@@ -502,6 +502,10 @@ def test_many_faults_are_listed_in_a_file(tmp_path: Path) -> None:
     (tmp_path / "in").write_text("Le chat dort.\n")
     assert command("translate", *options, "-i", str(tmp_path / "in"), "-o", str(tmp_path / "out")).exit_code == 0
     assert not (tmp_path / "out.faults.tsv").exists()
+    (tmp_path / "out.faults.tsv").write_text("notes of mine\n")
+    message = refused("translate", *options, "-i", str(tmp_path / "in"), "-o", str(tmp_path / "out"))
+    assert "out.faults.tsv would be replaced by a list of rows without a result: rename it, or" in message
+    assert (tmp_path / "out.faults.tsv").read_text() == "notes of mine\n"
 
 
 def test_remedies_are_given_only_where_they_help(tmp_path: Path) -> None:
