@@ -245,7 +245,8 @@ class TrainSection(StrictConfig, label="train", maxima=TRAIN_MAXIMA):
     validation_sentences: int = 500
     """Number of validation sentences that are translated and scored with BLEU; 0 computes only the loss."""
     best_by: Literal["loss", "score"] = "loss"
-    """Criterion for the best model: the lowest loss, or the highest score (BLEU, accuracy, or the F1 of spans)."""
+    """Criterion for the best model: the lowest loss, or the highest score (BLEU, accuracy, or the F1 of spans)
+    and, among equal scores, the lowest loss."""
     patience: int = 0
     """Stop after this many validations without improvement; 0 disables early stopping."""
     checkpoint_every: int = 1_000

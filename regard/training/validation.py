@@ -37,10 +37,13 @@ class ValidationResult:
     samples: tuple[Sample, ...]
 
     def better_than(self, other: "ValidationResult | None", by: Literal["loss", "score"]) -> bool:
-        """Whether this result is better than another one. Any result is better than none."""
+        """Whether this result is better than another one. Of equal scores, the one with the lower loss is better.
+
+        Any result is better than none.
+        """
         if other is None:
             return True
-        if by == "score" and self.score is not None and other.score is not None:
+        if by == "score" and self.score is not None and other.score is not None and self.score != other.score:
             return self.score > other.score
         return self.loss < other.loss or (math.isnan(other.loss) and not math.isnan(self.loss))
 

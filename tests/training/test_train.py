@@ -321,6 +321,9 @@ def test_validation_results_are_compared() -> None:
     assert not result(2.0, 10.0).better_than(result(3.0, 20.0), "score")
     assert result(4.0, 21.0).better_than(result(3.0, 20.0), "score")
     assert not result(3.0, 20.0).better_than(result(3.0, 20.0), "score")
+    assert result(2.0, 100.0).better_than(result(3.0, 100.0), "score")
+    assert not result(4.0, 100.0).better_than(result(3.0, 100.0), "score")
+    assert result(4.0, 100.0).better_than(result(nan, 100.0), "score")
     assert not result(3.0).better_than(result(3.0), "loss")
     assert result(2.0).better_than(result(3.0), "score")
     assert not result(nan).better_than(result(3.0), "loss")
@@ -364,6 +367,15 @@ def test_the_best_model_is_kept(by: str, step: int, tmp_path: Path) -> None:
     run(small_recipe("classification", steps=step, validate_every=step), tmp_path / "short")
     assert same_tensors(weights_of(out), weights_of(tmp_path / "short"))  # the same run up to that step
     assert Model.from_folder(out).about["scores"]["step"] == step
+
+
+def test_of_equal_scores_the_lower_loss_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script_validations(monkeypatch, [5.0, 3.0, 4.0], [100.0, 100.0, 100.0])
+    recipe = small_recipe("classification", best_by="score", steps=6, validate_every=2)
+    outcome, events = run(recipe, tmp_path / "run")
+    assert [event.best for event in events_of(Validated, events)] == [True, True, False]
+    assert (outcome.ended.best_step, outcome.ended.best_loss) == (4, 3.0)
+    assert Model.from_folder(tmp_path / "run").about["scores"]["step"] == 4
 
 
 def test_a_nan_validation_does_not_block_better_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
