@@ -8,7 +8,7 @@ import typer
 
 from regard.cli.model_loading import load_model
 from regard.cli.shared_options import MODEL_HELP, Device
-from regard.cli.text_io import for_output, input_lines
+from regard.cli.text_io import for_output, input_lines, note_file_name
 from regard.models import DEFAULT_LANGUAGE_MODEL, bundled_folder
 
 OWN_SETTING = "Default: the model's own setting, or"
@@ -82,6 +82,7 @@ def generate(
     if top_p is not None:
         options["top_p"] = top_p
     make_decoding(None, options)  # report a wrong option before the model is loaded
+    note_file_name([prompt], "regard generate - < {}")
     prompt = "\n".join(input_lines(None)) if prompt == "-" else prompt
     loaded = load_model(model or str(bundled_folder(DEFAULT_LANGUAGE_MODEL)), device, few=True)
     count = AcceptanceCount()

@@ -1,5 +1,6 @@
 """Text input and output of commands: lines of a file or stdin, and a file or stdout to write to."""
 
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ import typer
 
 from regard.cli.shared_options import INTERRUPTED
 from regard.errors import RegardError
-from regard.formatting import visible_lines
+from regard.formatting import visible, visible_lines
 
 LINES_PER_BATCH = 256
 """Number of lines that are read before they are processed together."""
@@ -84,6 +85,21 @@ def check_input(texts: list[str] | None, source: Path | None, output: Path | Non
         raise RegardError(f"the text is empty: there is nothing to {action}")
     if source is not None and output is not None and output.exists() and output.samefile(source):
         raise RegardError(f"--output and --input are the same file, {source}: choose another output")
+    note_file_name(texts, "--input {}")
+
+
+def note_file_name(texts: list[str] | None, option: str) -> None:
+    """Print a note if a text is the name of a file. `option` says how to read the file, with {} for its name."""
+    for text in texts or ():
+        try:
+            is_file = Path(text).is_file()
+        except (OSError, ValueError):  # too long for a name, or a NUL character
+            continue
+        if is_file:
+            name = visible(text)
+            advice = f"to read the file, use {option.format(shlex.quote(name))}"
+            typer.echo(f"regard: note: {name} is a file, but its name is taken as the text; {advice}", err=True)
+            return
 
 
 def until_error(lines: Iterable[str], errors: list[RegardError]) -> Iterator[str]:

@@ -158,9 +158,13 @@ def _find(path_or_name: str) -> Path:
     bundled = _bundle() / f"{path_or_name}.toml"
     if path_or_name in bundled_recipes():
         return bundled
+    names = ", ".join(bundled_recipes())
     if path.suffix == ".toml":
-        raise RegardError(f"{path}: no such file; bundled recipes are given by name, without .toml")
-    raise RegardError(f"no recipe {path_or_name!r}: {did_you_mean(path_or_name, bundled_recipes())}")
+        raise RegardError(f"{path}: no such file; bundled recipes are given by name, without .toml: {names}")
+    suggestion = did_you_mean(path_or_name, bundled_recipes())
+    if not suggestion.endswith("?"):
+        raise RegardError(f"no recipe {path_or_name!r}: {suggestion}")
+    raise RegardError(f"no recipe {path_or_name!r}: {suggestion} The bundled recipes are {names}")
 
 
 def _check_toml(text: str) -> None:

@@ -154,6 +154,23 @@ def test_nothing_is_said_of_text_in_the_right_language_or_of_unknown_models(pair
     assert command("translate", *ENGLISH, "--model", pair, *QUICK).stderr == ""
 
 
+def test_a_file_name_given_as_a_text_is_noted(
+    pair: str, language: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a b.fr").write_text("Le chat dort.\n")
+    monkeypatch.chdir(tmp_path)
+    done = command("translate", "a b.fr", "--model", pair, *QUICK)
+    assert done.exit_code == 0
+    assert done.stdout.count("\n") == 1  # the name is translated all the same
+    assert done.stderr == (
+        "regard: note: a b.fr is a file, but its name is taken as the text; to read the file, use --input 'a b.fr'\n"
+    )
+    done = command("generate", "a b.fr", "--model", language, "--max-tokens", "2")
+    assert "to read the file, use regard generate - < 'a b.fr'" in done.stderr
+    for text in ("a c.fr", "a" * 5_000, ".", "a\0b"):  # no file, too long for a name, a folder, not a name
+        assert "note:" not in command("translate", text, "--model", pair, *QUICK).stderr
+
+
 def test_n_best_and_scores_are_printed_in_columns(pair: str) -> None:
     done = command("translate", TEXTS[0], TEXTS[1], "--model", pair, *QUICK, "--n-best", "2", "--scores")
     rows = [line.split("\t") for line in done.stdout.split("\n")[:-1]]

@@ -162,9 +162,12 @@ def test_binary_and_missing_recipe_files_are_reported(tmp_path: Path) -> None:
     path.write_bytes("# déjà\n[data]\npetit = 1\n".encode("latin1"))
     with pytest.raises(ValueError, match=r"latin\.toml is not in UTF-8"):
         read_recipe(str(path))
-    with pytest.raises(ValueError, match="no recipe 'petit-fr-em': did you mean 'petit-fr-en'"):
+    names = "en-fr, .*, petit-fr-en, .*, writer$"
+    with pytest.raises(ValueError, match=rf"no recipe 'petit-fr-em': did you mean 'petit-fr-en'\? .* {names}"):
         read_recipe("petit-fr-em")
-    with pytest.raises(ValueError, match=r"petit-fr-en\.toml: no such file; bundled recipes are given by name"):
+    with pytest.raises(ValueError, match=f"no recipe 'zzz': expected one of {names}"):
+        read_recipe("zzz")
+    with pytest.raises(ValueError, match=rf"petit-fr-en\.toml: no such file; .* without \.toml: {names}"):
         read_recipe("petit-fr-en.toml")
 
 
