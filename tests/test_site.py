@@ -61,6 +61,43 @@ def test_every_page_is_in_the_navigation() -> None:
     assert [page for page in pages if page not in navigation] == []
 
 
+def navigation_titles(text: str) -> dict[str, str]:
+    """The title of each page in the navigation, by its path. The index of a section has none."""
+    entries = re.findall(r'- "?([^":\n]+)"?: ([\w/-]+\.md)\n', text.partition("\nnav:\n")[2])
+    return {path: title for title, path in entries}
+
+
+def heading(path: Path) -> str:
+    """The first heading of a page, without a subtitle after a colon."""
+    return path.read_text(encoding="utf-8").partition("# ")[2].partition("\n")[0].partition(": ")[0]
+
+
+def test_the_navigation_has_the_title_of_each_page() -> None:
+    titles = navigation_titles((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    written = {path: title for path, title in titles.items() if (ROOT / "docs" / path).exists()}
+    assert len(written) > 30
+    expected = {path: heading(ROOT / "docs" / path) for path in written} | {"index.md": "Home", "course.md": "Course"}
+    assert written == {path: title for path, title in expected.items() if path in written}
+
+
+LINKED = re.compile(r"\[([^\]]+)\]\(([^)#\s]+\.md)(?:#[\w-]+)?\)")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "RELEASING.md")),
+        *sorted((ROOT / "docs").rglob("*.md")),
+    ],
+    ids=lambda path: path.name,
+)
+def test_links_to_pages_say_what_the_page_is_about(path: Path) -> None:
+    """Not the name of its file, which the site does not show."""
+    for text, target in LINKED.findall(path.read_text(encoding="utf-8")):
+        assert target.startswith("http") or (path.parent / target).exists(), f"{path.name} links to {target}"
+        assert not re.fullmatch(r"`?(?:[\w-]+/)*[a-z-]+\.md`?", text), f"{path.name}: {text}: use the page's title"
+
+
 def test_the_navigation_has_the_page_of_every_command_and_lab() -> None:
     """In sections of their own: the index of a section is only its heading, and would hide the list of commands."""
     navigation = [{"Labs": ["labs/README.md"]}, {"Reference": ["api.md", {"Commands": [COMMANDS_INDEX]}]}]

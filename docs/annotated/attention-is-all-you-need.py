@@ -632,7 +632,9 @@ plt.show()
 # %% [markdown]
 # ## Where to go from here
 #
-# - [paper.md](../paper.md) has the line of code for each section, and every deliberate difference from the paper.
-# - [questions.md](../questions.md) answers common questions, and the labs measure the paper's claims (`regard lab`).
+# - [The paper, section by section](../paper.md) has the line of code for each section, and every deliberate difference
+#   from the paper.
+# - [Common questions](../questions.md) links each answer to a line of code, and the labs measure the paper's claims
+#   (`regard lab`).
 # - Write these parts yourself: `regard course start annotated`; `regard check` names your mistake.
 # - Train the paper's own models: `regard train paper-base`.

@@ -16,7 +16,7 @@ OTHERS = "Others"
 """The part of mistakes that name none."""
 CATALOGUE_FILE = Path(__file__).parent / "mistakes.toml"
 DOCS_PAGE = Path(__file__).parents[2] / "docs" / "misconceptions.md"
-PAGE_HEADER = """# Misconceptions
+PAGE_HEADER = """# Known mistakes
 
 The mistakes that `regard check` can name. For each one there is a deliberately wrong version of an assignment's
 reference solution. A solution is said to make a mistake only if all of its numbers equal those of the wrong version.
