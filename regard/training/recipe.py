@@ -433,7 +433,7 @@ def with_named_files(data: DataSection) -> DataSection:
         example = languages if len(languages) == 2 else ["fr", "en"]
         raise RegardError(
             f"the translation direction is not set: {folder} has training files in {' and '.join(languages)}. "
-            f"""Add --set 'data.languages=["{example[0]}", "{example[1]}"]', or the reverse"""
+            f"Add --set data.languages={example[0]},{example[1]} or {example[1]},{example[0]}: the source first"
         )
     corpora = find_corpus_files(folder, data.languages, validation=data.validation is None)
     validation = data.validation or corpora.validation

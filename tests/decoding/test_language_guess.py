@@ -1,6 +1,7 @@
 """The guess of a text's language: certain about sentences, silent about names, titles, numbers and mixed text."""
 
 import gzip
+import re
 from pathlib import Path
 
 import pytest
@@ -129,6 +130,17 @@ def test_a_warning_names_another_script(text: str, letters: str) -> None:
 @pytest.mark.parametrize("expected", [None, "fra_Latn", "ja"])
 def test_models_of_unknown_languages_get_no_warning(expected: str | None) -> None:
     assert other_language(SENTENCES["en"], expected) is None
+
+
+def test_the_documentation_names_all_languages_that_are_recognised() -> None:
+    root = Path(__file__).parents[2]
+    pages = {name: (root / name).read_text(encoding="utf-8") for name in ("docs/models.md", "CHANGELOG.md")}
+    for name, text in pages.items():
+        listed = re.search(
+            r"(?:It recognises|translates from \()\s*([^.]*?)(?:, and text in|\s+are\s+recognised)", text
+        )
+        assert listed, name
+        assert set(re.split(r",\s+|\s+and\s+", listed[1])) == set(LANGUAGE_NAMES.values()), name
 
 
 def test_most_lines_of_a_file_must_be_in_the_other_language() -> None:

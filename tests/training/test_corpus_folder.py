@@ -247,7 +247,7 @@ def test_without_validation_text_a_share_is_held_out(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("names", "asked"),
-    [("train.fr\ntrain.en", r"in en and fr\. Add --set 'data.languages=\[.en., .fr.\]', or the reverse"),
+    [("train.fr\ntrain.en", r"in en and fr\. Add --set data.languages=en,fr or fr,en: the source first"),
      ("train.fr\ntrain.en\ntrain.de", "in de and en and fr. Add"),
      ("train.tags", "has no training text"),
      ("train.tsv", r'no training text.*for a single file with both sides, set .*files=\["train.tsv"\], columns='),
