@@ -88,12 +88,18 @@ def object_tables(title: str, schema: Mapping[str, Any], components: Mapping[str
             cells = [f"`{field}`", json_type(details, names)]
             if is_request:
                 cells.append(default_of(details, field in described.get("required", ())))
-            yield f"| {' | '.join([*cells, in_cell(details.get('description', ''))])} |"
+            yield f"| {' | '.join([*cells, in_cell(description_of(details, names))])} |"
             for inner in objects_in(details, names):
                 if inner not in shown:
                     shown.add(inner)
                     waiting.append((f"Each object in `{field}`" if is_list(details) else f"`{field}`", names[inner]))
         yield ""
+
+
+def description_of(details: Mapping[str, Any], names: Mapping[str, Any]) -> str:
+    """The description of a field; of one that is a reference and has none, that of the object."""
+    described = details if "description" in details else names.get(details.get("$ref", "").rpartition("/")[2], {})
+    return str(described.get("description", ""))
 
 
 def default_of(details: Mapping[str, Any], required: bool) -> str:

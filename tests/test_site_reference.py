@@ -1,17 +1,23 @@
 """The generated reference pages of the documentation site, as far as they need no package of the extra docs."""
 
+import ast
+import inspect
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import Any, Literal
 
 import pytest
+from typer.main import get_command
 
-from scripts.site_http import http_page, object_tables, objects_in, openapi_schema
+from regard.cli import app
+from regard.decoding.options import Decoding
+from scripts.site_http import description_of, http_page, object_tables, objects_in, openapi_schema
 from scripts.site_types import json_type, recipe_type
 
 
 def fields_without_description(schema: Mapping[str, Any], names: Mapping[str, Any], path: str) -> Iterator[str]:
-    for field, details in schema["properties"].items():
-        if not details.get("description"):
+    for field, details in schema.get("properties", {}).items():
+        if not description_of(details, names):
             yield f"{path}.{field}"
         for inner in objects_in(details, names):
             yield from fields_without_description(names[inner], names, inner)
@@ -35,6 +41,57 @@ def test_every_field_of_a_request_is_described() -> None:
     assert missing == []
 
 
+def test_every_field_of_a_response_and_every_parameter_is_described() -> None:
+    schema = openapi_schema()
+    names = schema["components"]["schemas"]
+    missing = [part for name in names for part in fields_without_description(names[name], names, name)]
+    for path, methods in schema["paths"].items():
+        for operation in methods.values():
+            missing += [
+                f"{path} {part['name']}" for part in operation.get("parameters", ()) if "description" not in part
+            ]
+            for status, response in operation["responses"].items():
+                for answer in response.get("content", {}).values():
+                    fields = answer.get("schema", {})
+                    missing += fields_without_description(fields, names, f"{path} {status}")
+    assert sorted(set(missing)) == []
+
+
+SAMPLING = (
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "seed",
+    "repetition_penalty",
+    "no_repeat_ngram",
+    "stop",
+    "max_tokens",
+)
+
+
+def test_sampling_is_described_in_the_same_words_everywhere() -> None:
+    """The docstrings of `Decoding`, the help of `regard generate` and the fields of HTTP requests."""
+    tree = ast.parse(inspect.getsource(Decoding)).body[0]
+    assert isinstance(tree, ast.ClassDef)
+    docstrings = {
+        field.target.id: " ".join(text.value.value.split()).partition(" Default: ")[0]
+        for field, text in pairwise(tree.body)
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+        if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant) and isinstance(text.value.value, str)
+    }
+    options = {option.name: getattr(option, "help", "") for option in get_command(app).commands["generate"].params}  # type: ignore[attr-defined]
+    helps = {"generate": options}
+    for path in ("/v1/completions", "/api/next"):
+        body = openapi_schema()["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
+        helps[path] = {name: field["description"] for name, field in body["properties"].items()}
+    assert {name for name in SAMPLING if name in helps["/api/next"]} == {"temperature", "top_k", "top_p"}
+    for place, texts in helps.items():
+        for name in {*SAMPLING} & texts.keys():
+            assert texts[name].startswith(docstrings[name]), f"{place}: {name}"
+    assert {*SAMPLING} <= options.keys()
+
+
 def test_the_page_has_every_endpoint_with_requests_and_responses(page: str) -> None:
     for path, methods in openapi_schema()["paths"].items():
         for method in methods:
@@ -43,7 +100,7 @@ def test_the_page_has_every_endpoint_with_requests_and_responses(page: str) -> N
     assert "| `beam` | integer | <code>4</code> | Beam width. |" in translate
     assert "| `text` | string | required | Text to translate. |" in translate
     assert "Each object in `translations`:" in translate
-    assert "| `translations` | list of objects |  |" in translate
+    assert "| `translations` | list of objects | The translations, best first. |" in translate
     attend = page.partition("## `POST /api/attend`")[2].partition("\n## ")[0]
     assert "Each object in `silenced`:" in attend
     assert '| `kind` | "encoder" or "decoder" or "cross" | required | Kind of attention. |' in attend

@@ -19,7 +19,9 @@ def generate(
     model: Annotated[
         str, typer.Option("--model", "-m", help=f"{MODEL_HELP} The default is the bundled {DEFAULT_LANGUAGE_MODEL}.")
     ] = "",
-    max_tokens: Annotated[int | None, typer.Option(help=f"Maximum number of new tokens. {OWN_SETTING} 200.")] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(help=f"Maximum number of new tokens, the end token included. {OWN_SETTING} 200.")
+    ] = None,
     temperature: Annotated[
         float | None,
         typer.Option(
@@ -28,23 +30,38 @@ def generate(
         ),
     ] = None,
     top_k: Annotated[
-        int | None, typer.Option(help=f"Sample among the k most likely tokens; 0 disables. {OWN_SETTING} 0.")
+        int | None, typer.Option(help=f"Sample from the k most likely tokens only; 0 disables. {OWN_SETTING} 0.")
     ] = None,
     top_p: Annotated[
         float | None,
         typer.Option(
-            help=f"Sample among the fewest tokens that have this total probability; 1 disables. {OWN_SETTING} 1."
+            help="Sample from the smallest set of tokens whose probabilities add up to at least p; 1 disables. "
+            f"{OWN_SETTING} 1."
         ),
     ] = None,
     min_p: Annotated[
-        float, typer.Option(help="Drop tokens less likely than this fraction of the most likely one; 0 disables.")
+        float,
+        typer.Option(
+            help="Sample from tokens whose probability is at least this fraction of the best token's; 0 disables."
+        ),
     ] = 0.0,
-    seed: Annotated[int, typer.Option(help="Random seed; the same seed and prompt give the same text.")] = 0,
+    seed: Annotated[
+        int,
+        typer.Option(
+            help="Seed for sampling. The same seed and prompt give the same text, whatever else is in the batch."
+        ),
+    ] = 0,
     repetition_penalty: Annotated[
-        float, typer.Option(help="Values above 1 make tokens that already occurred less likely.")
+        float,
+        typer.Option(
+            help="Divides positive logits of tokens already in the text and multiplies negative ones; 1 disables."
+        ),
     ] = 1.0,
     no_repeat_ngram: Annotated[int, typer.Option(help="Forbid repeating any n-gram of this length; 0 disables.")] = 0,
-    stop: Annotated[list[str] | None, typer.Option(help="Stop before this text. Repeatable.")] = None,
+    stop: Annotated[
+        list[str] | None,
+        typer.Option(help="Strings that end the text; the text is cut before the first of them. Repeatable."),
+    ] = None,
     draft: Annotated[
         str,
         typer.Option(

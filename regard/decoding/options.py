@@ -1,6 +1,7 @@
 """Decoding options: a frozen dataclass that checks its values.
 
-The docstring under each field is also its documentation in `regard --help` and in the recipe reference.
+The docstring under each field is also its documentation in the recipe reference. `regard generate --help` and the HTTP
+API use the same words, which a test compares.
 """
 
 import math

@@ -3,10 +3,10 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import FastAPI, Response
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from regard import __version__
 from regard.server import (
@@ -33,10 +33,14 @@ from regard.server.runs_api import RunRegistry
 class Health(BaseModel):
     """Whether every model can serve requests, and the number of queued texts."""
 
-    status: Literal["ok", "failing"]
-    models: dict[str, EngineState]
-    """The state of each model's thread."""
-    queued: int
+    status: Annotated[Literal["ok", "failing"], Field(description="`ok` if every model can serve requests.")]
+    models: Annotated[
+        dict[str, EngineState],
+        Field(
+            description="State of each model's thread: working, stuck in one step, failed too often, or shutting down."
+        ),
+    ]
+    queued: Annotated[int, Field(description="Number of texts that are waiting.")]
 
 
 _ROUTES = (

@@ -56,46 +56,46 @@ class FillRequest(PageRequest):
 class ClassProbability(BaseModel):
     """A class and its probability."""
 
-    label: str
-    probability: Probability
+    label: Annotated[str, Field(description="Name of the class.")]
+    probability: Annotated[Probability, Field(description="Probability of the class.")]
 
 
 class ClassifyResponse(BaseModel):
     """The classes of each text, most likely first."""
 
     model_config = ConfigDict(json_schema_extra={"description": f"At most {limits.MAX_CLASSES} classes per text."})
-    model: str
-    results: list[list[ClassProbability]]
+    model: Annotated[str, Field(description="Name of the model that answered.")]
+    results: Annotated[list[list[ClassProbability]], Field(description="The classes of each text, most likely first.")]
 
 
 class WordLabel(BaseModel):
     """A word with its most likely label."""
 
-    word: str
-    label: str
-    probability: Probability
+    word: Annotated[str, Field(description="The word or punctuation mark.")]
+    label: Annotated[str, Field(description="Its most likely label.")]
+    probability: Annotated[Probability, Field(description="Probability of the label.")]
 
 
 class TagResponse(BaseModel):
     """The words of each text with their labels."""
 
-    model: str
-    results: list[list[WordLabel]]
+    model: Annotated[str, Field(description="Name of the model that answered.")]
+    results: Annotated[list[list[WordLabel]], Field(description="The words of each text, in order.")]
 
 
 class MaskFilling(BaseModel):
     """A token for a mask, and the text with this token."""
 
-    token: str
-    probability: Probability
-    text: str
+    token: Annotated[str, Field(description="The token as it is displayed.")]
+    probability: Annotated[Probability, Field(description="Probability of the token.")]
+    text: Annotated[str, Field(description="The text with this token in place of the mask.")]
 
 
 class FillResponse(BaseModel):
     """The most likely tokens for each mask of the text."""
 
-    model: str
-    masks: list[list[MaskFilling]]
+    model: Annotated[str, Field(description="Name of the model that answered.")]
+    masks: Annotated[list[list[MaskFilling]], Field(description="The tokens for each mask, most likely first.")]
 
 
 def routes(registry: ModelRegistry) -> APIRouter:

@@ -31,7 +31,7 @@ class AttentionPageRequest(AttendRequest):
 class AttentionPageResponse(BaseModel):
     """The file."""
 
-    html: str
+    html: Annotated[str, Field(description="The complete HTML file.")]
 
 
 def routes(registry: ModelRegistry) -> APIRouter:

@@ -136,17 +136,25 @@ ERROR_DESCRIPTIONS = {
 }
 """Descriptions in the OpenAPI document of the errors that any request may get."""
 
-ERROR_SCHEMA = {"type": "object", "properties": {"error": {"type": "string"}}, "required": ["error"]}
+ERROR_SCHEMA = {
+    "type": "object",
+    "properties": {"error": {"type": "string", "description": "What is wrong, and what would be right."}},
+    "required": ["error"],
+}
 OPENAI_ERROR_SCHEMA = {
     "type": "object",
     "properties": {
         "error": {
             "type": "object",
+            "description": "The error in OpenAI's format.",
             "properties": {
-                "message": {"type": "string"},
-                "type": {"type": "string"},
-                "param": {"type": ["string", "null"]},
-                "code": {"type": ["string", "null"]},
+                "message": {"type": "string", "description": "What is wrong, and what would be right."},
+                "type": {"type": "string", "description": "Kind of error."},
+                "param": {"type": ["string", "null"], "description": "Always null."},
+                "code": {
+                    "type": ["string", "null"],
+                    "description": "`model_not_found` if no served model has the name; otherwise null.",
+                },
             },
             "required": ["message", "type", "param", "code"],
         }

@@ -52,9 +52,9 @@ class HeadEffect(BaseModel):
 class NamedHeadEffect(HeadEffect):
     """The effect of silencing a head."""
 
-    kind: str
-    layer: int
-    head: int
+    kind: Annotated[str, Field(description="Kind of attention: encoder, decoder or cross.")]
+    layer: Annotated[int, Field(description="Layer, counted from 0.")]
+    head: Annotated[int, Field(description="Head, counted from 0.")]
 
 
 class WordEffect(HeadEffect):
@@ -66,9 +66,9 @@ class WordEffect(HeadEffect):
 class EffectsResponse(BaseModel):
     """The effect of every head, and of every word of the source; the largest divergence first."""
 
-    model: str
-    heads: list[NamedHeadEffect]
-    words: list[WordEffect]
+    model: Annotated[str, Field(description="Name of the model that answered.")]
+    heads: Annotated[list[NamedHeadEffect], Field(description="The effect of silencing each head.")]
+    words: Annotated[list[WordEffect], Field(description="The effect of hiding each word of the source.")]
 
 
 def routes(registry: ModelRegistry) -> APIRouter:

@@ -2,10 +2,12 @@
 
 from functools import cache
 from pathlib import Path
+from typing import Annotated
 
 from fastapi import APIRouter
+from fastapi import Path as PathParameter
 from fastapi.responses import Response
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 import regard
 from regard.labs.lab import NAMES
@@ -19,30 +21,29 @@ GALLERY_FOLDER = Path(regard.__file__).parent / "labs" / "gallery"
 class ClaimResponse(BaseModel):
     """A conclusion, and whether the measurement confirmed it."""
 
-    text: str
-    holds: bool
+    text: Annotated[str, Field(description="The conclusion.")]
+    holds: Annotated[bool, Field(description="Whether the measurement confirmed it.")]
 
 
 class TableResponse(BaseModel):
     """A table of measurements."""
 
-    title: str
-    head: list[str]
-    rows: list[list[str]]
+    title: Annotated[str, Field(description="Title of the table.")]
+    head: Annotated[list[str], Field(description="Headings of the columns.")]
+    rows: Annotated[list[list[str]], Field(description="Cells of each row.")]
 
 
 class LabResponse(BaseModel):
     """A lab: its question, the experiment and the results."""
 
-    name: str
-    question: str
-    about: list[str]
-    claims: list[ClaimResponse]
-    tables: list[TableResponse]
-    notes: list[str]
-    picture: str
-    command: str
-    """Command that produced the results."""
+    name: Annotated[str, Field(description="Name of the lab.")]
+    question: Annotated[str, Field(description="The question that it answers.")]
+    about: Annotated[list[str], Field(description="Paragraphs about the experiment.")]
+    claims: Annotated[list[ClaimResponse], Field(description="The conclusions.")]
+    tables: Annotated[list[TableResponse], Field(description="The measurements.")]
+    notes: Annotated[list[str], Field(description="What to know about the measurements.")]
+    picture: Annotated[str, Field(description="Path of the figure on this server.")]
+    command: Annotated[str, Field(description="Command that produced the results.")]
 
 
 def routes(folder: Path = GALLERY_FOLDER) -> APIRouter:
@@ -63,7 +64,7 @@ def routes(folder: Path = GALLERY_FOLDER) -> APIRouter:
         response_class=Response,
         responses={200: {"content": {"image/png": {}}}},
     )
-    async def picture(name: str) -> Response:
+    async def picture(name: Annotated[str, PathParameter(description="Name of the lab.")]) -> Response:
         if name not in {lab.name for lab in responses()}:
             raise HttpError(404, "there is no lab of this name")
         return Response((folder / f"{name}.png").read_bytes(), media_type="image/png")

@@ -51,24 +51,30 @@ class LibreTranslateRequest(BaseModel):
 class DetectedLanguage(BaseModel):
     """The language that `auto` selected. The text is not analysed, so the confidence is 0."""
 
-    confidence: float
-    language: str
+    confidence: Annotated[float, Field(description="Always 0.")]
+    language: Annotated[str, Field(description="Code of the language.")]
 
 
 class LibreTranslateResponse(BaseModel):
     """The translations: one value if `q` was a text, a list if it was a list."""
 
-    translatedText: str | list[str]  # noqa: N815  # LibreTranslate's name
-    alternatives: list[str] | list[list[str]] | None = None
-    detectedLanguage: DetectedLanguage | list[DetectedLanguage] | None = None  # noqa: N815
+    translatedText: Annotated[str | list[str], Field(description="The translation, or a list of them.")]  # noqa: N815  # LibreTranslate's name
+    alternatives: Annotated[
+        list[str] | list[list[str]] | None,
+        Field(description="Alternative translations of each text, if they were requested."),
+    ] = None
+    detectedLanguage: Annotated[  # noqa: N815
+        DetectedLanguage | list[DetectedLanguage] | None,
+        Field(description="The source language, if the request has `auto`."),
+    ] = None
 
 
 class LanguageInfo(BaseModel):
     """A language and the target languages that it can be translated to."""
 
-    code: str
-    name: str
-    targets: list[str]
+    code: Annotated[str, Field(description="Code of the language.")]
+    name: Annotated[str, Field(description="Name of the language.")]
+    targets: Annotated[list[str], Field(description="Codes of its target languages.")]
 
 
 def routes(registry: ModelRegistry) -> APIRouter:

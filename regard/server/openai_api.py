@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncIterator
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Path, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -47,7 +47,7 @@ class CompletionRequest(BaseModel):
     ]
     max_tokens: Annotated[
         Annotated[int, Field(ge=1, le=limits.MAX_NEW_TOKENS), *JSON_INTEGER] | None,
-        Field(description="Maximum number of new tokens."),
+        Field(description="Maximum number of new tokens, the end token included."),
     ] = DEFAULT_MAX_TOKENS
     temperature: Annotated[
         Annotated[float, Field(ge=0, le=2)] | None,
@@ -55,7 +55,9 @@ class CompletionRequest(BaseModel):
     ] = 1.0
     top_p: Annotated[
         Annotated[float, Field(gt=0, le=1)] | None,
-        Field(description="Sample among the fewest tokens that have this total probability; 1 disables."),
+        Field(
+            description="Sample from the smallest set of tokens whose probabilities add up to at least p; 1 disables."
+        ),
     ] = 1.0
     n: Annotated[
         Annotated[int, Field(ge=1, le=limits.MAX_TEXTS), *JSON_INTEGER] | None,
@@ -63,11 +65,14 @@ class CompletionRequest(BaseModel):
     ] = 1
     stop: Annotated[
         StopString | Annotated[list[StopString], Field(max_length=limits.MAX_STOP_STRINGS)] | None,
-        Field(description="A text before which generation stops, or a list of such texts."),
+        Field(description="Strings that end the text; the text is cut before the first of them. One string or a list."),
     ] = None
     seed: Annotated[
         Annotated[int, Field(ge=0, le=2**53), *JSON_INTEGER] | None,
-        Field(description="Random seed; the same seed and prompt give the same text."),
+        Field(
+            description="Seed for sampling. The same seed and prompt give the same text, whatever else is in the "
+            "batch. The default is random."
+        ),
     ] = None
     stream: Annotated[bool | None, Field(description="Whether to send the text in pieces, as server-sent events.")] = (
         False
@@ -98,55 +103,65 @@ class CompletionRequest(BaseModel):
 class CompletionUsage(BaseModel):
     """Numbers of tokens."""
 
-    prompt_tokens: int
-    completion_tokens: int
-    total_tokens: int
+    prompt_tokens: Annotated[int, Field(description="Number of tokens of all prompts.")]
+    completion_tokens: Annotated[int, Field(description="Number of generated tokens.")]
+    total_tokens: Annotated[int, Field(description="The sum of both.")]
 
 
 class CompletionLogProbs(BaseModel):
     """The generated tokens, their log-probabilities, and their offsets in the text."""
 
     model_config = ConfigDict(allow_inf_nan=False)
-    tokens: list[str]
-    token_logprobs: list[float]
-    top_logprobs: None = None
-    text_offset: list[int]
+    tokens: Annotated[list[str], Field(description="The generated tokens as they are displayed.")]
+    token_logprobs: Annotated[list[float], Field(description="Log-probability of each token.")]
+    top_logprobs: Annotated[None, Field(description="Always null: alternatives are not supported.")] = None
+    text_offset: Annotated[list[int], Field(description="Offset of each token in the text, in characters.")]
 
 
 class CompletionChoice(BaseModel):
     """The text generated for a prompt."""
 
-    index: int
-    text: str
-    logprobs: CompletionLogProbs | None = None
-    finish_reason: Literal["stop", "length"] | None
+    index: Annotated[int, Field(description="Position among all choices. Those of the same prompt follow each other.")]
+    text: Annotated[str, Field(description="The generated text; with `echo`, the prompt precedes it.")]
+    logprobs: Annotated[CompletionLogProbs | None, Field(description="Log-probabilities, if they were requested.")] = (
+        None
+    )
+    finish_reason: Annotated[
+        Literal["stop", "length"] | None,
+        Field(description="`stop` after an end token or stop text, `length` after `max_tokens`; null before."),
+    ]
 
 
 class CompletionResponse(BaseModel):
     """The complete response, or one event of a stream."""
 
-    id: str
-    object: Literal["text_completion"] = "text_completion"
-    created: int
-    model: str
-    choices: list[CompletionChoice]
-    usage: CompletionUsage | None = None
+    id: Annotated[str, Field(description="Identifier of the request.")]
+    object: Annotated[Literal["text_completion"], Field(description="Type of the object.")] = "text_completion"
+    created: Annotated[int, Field(description="Time of the request, in seconds since 1970.")]
+    model: Annotated[str, Field(description="Name of the model that answered.")]
+    choices: Annotated[
+        list[CompletionChoice], Field(description="The texts; in an event of a stream, the new part of one of them.")
+    ]
+    usage: Annotated[
+        CompletionUsage | None,
+        Field(description="Numbers of tokens. In a stream, only the last event has them, with `include_usage`."),
+    ] = None
 
 
 class OpenAIModel(BaseModel):
     """A served model in OpenAI's format."""
 
-    id: str
-    object: Literal["model"] = "model"
-    created: int = SERVER_START
-    owned_by: str = "regard"
+    id: Annotated[str, Field(description="Name of the model.")]
+    object: Annotated[Literal["model"], Field(description="Type of the object.")] = "model"
+    created: Annotated[int, Field(description="Time when the server started, in seconds since 1970.")] = SERVER_START
+    owned_by: Annotated[str, Field(description="Always `regard`.")] = "regard"
 
 
 class OpenAIModelList(BaseModel):
     """All served models in OpenAI's format."""
 
-    object: Literal["list"] = "list"
-    data: list[OpenAIModel]
+    object: Annotated[Literal["list"], Field(description="Type of the object.")] = "list"
+    data: Annotated[list[OpenAIModel], Field(description="The models.")]
 
 
 def routes(registry: ModelRegistry) -> APIRouter:
@@ -158,7 +173,7 @@ def routes(registry: ModelRegistry) -> APIRouter:
         return OpenAIModelList(data=[OpenAIModel(id=name) for name in registry.by_name])
 
     @router.get("/models/{name}", summary="Get a model")
-    async def model(name: str) -> OpenAIModel:
+    async def model(name: Annotated[str, Path(description="Name of a served model.")]) -> OpenAIModel:
         return OpenAIModel(id=registry.find(name).name)
 
     @router.post(

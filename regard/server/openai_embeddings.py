@@ -50,25 +50,28 @@ class TextEmbedding(BaseModel):
     """The vector of a text."""
 
     model_config = ConfigDict(allow_inf_nan=False)
-    object: Literal["embedding"] = "embedding"
-    index: int
-    embedding: list[float] | str
+    object: Annotated[Literal["embedding"], Field(description="Type of the object.")] = "embedding"
+    index: Annotated[int, Field(description="Position of the text in the request.")]
+    embedding: Annotated[
+        list[float] | str,
+        Field(description="The vector, of length 1: a list of numbers, or base64 of float32 numbers."),
+    ]
 
 
 class EmbeddingsUsage(BaseModel):
     """Numbers of tokens."""
 
-    prompt_tokens: int
-    total_tokens: int
+    prompt_tokens: Annotated[int, Field(description="Number of tokens of all texts.")]
+    total_tokens: Annotated[int, Field(description="The same number.")]
 
 
 class EmbeddingsResponse(BaseModel):
     """The vectors of all texts."""
 
-    object: Literal["list"] = "list"
-    data: list[TextEmbedding]
-    model: str
-    usage: EmbeddingsUsage
+    object: Annotated[Literal["list"], Field(description="Type of the object.")] = "list"
+    data: Annotated[list[TextEmbedding], Field(description="The vector of each text.")]
+    model: Annotated[str, Field(description="Name of the model that answered.")]
+    usage: Annotated[EmbeddingsUsage, Field(description="Numbers of tokens.")]
 
 
 def routes(registry: ModelRegistry) -> APIRouter:

@@ -69,7 +69,7 @@ class RankedTranslation(BaseModel):
     """A translation with its score."""
 
     model_config = ConfigDict(allow_inf_nan=False)
-    text: str
+    text: Annotated[str, Field(description="The translation.")]
     score: Annotated[float, Field(description="Sum of the tokens' log-probabilities.")]
     penalised: Annotated[float, Field(description="The score with the length penalty, by which translations rank.")]
 
@@ -77,8 +77,8 @@ class RankedTranslation(BaseModel):
 class PageTranslateResponse(BaseModel):
     """Distinct translations, best first."""
 
-    model: str
-    translations: list[RankedTranslation]
+    model: Annotated[str, Field(description="Name of the model that answered.")]
+    translations: Annotated[list[RankedTranslation], Field(description="The translations, best first.")]
     warning: Annotated[
         str | None, Field(description="Set if the text is clearly in another language than the model translates from.")
     ] = None
@@ -158,11 +158,27 @@ class NextTokenRequest(PageRequest):
     model: ModelName = None
     text: Annotated[str, Field(min_length=1, max_length=limits.MAX_REQUEST_CHARACTERS, description="Text to continue.")]
     temperature: Annotated[
-        float, Field(ge=0, le=100, strict=False, description="Values below 1 sharpen the distribution; 0 is greedy.")
+        float,
+        Field(
+            ge=0,
+            le=100,
+            strict=False,
+            description="0 is greedy; otherwise sample: 1 uses the model's distribution, lower values sharpen it.",
+        ),
     ] = 1.0
-    top_k: Annotated[int, Field(ge=0, le=1_000_000, description="0 keeps all tokens."), *JSON_INTEGER] = 0
+    top_k: Annotated[
+        int,
+        Field(ge=0, le=1_000_000, description="Sample from the k most likely tokens only; 0 disables."),
+        *JSON_INTEGER,
+    ] = 0
     top_p: Annotated[
-        float, Field(gt=0, le=1, strict=False, description="Total probability of the tokens that are kept.")
+        float,
+        Field(
+            gt=0,
+            le=1,
+            strict=False,
+            description="Sample from the smallest set of tokens whose probabilities add up to at least p; 1 disables.",
+        ),
     ] = 1.0
     show: Annotated[
         int, Field(ge=1, le=limits.MAX_DISTRIBUTION_TOKENS, description="Number of tokens to return."), *JSON_INTEGER
@@ -173,7 +189,7 @@ class TokenProbability(BaseModel):
     """A token and its probability before and after the sampling options are applied."""
 
     model_config = ConfigDict(allow_inf_nan=False)
-    id: int
+    id: Annotated[int, Field(description="Id of the token.")]
     text: Annotated[str, Field(description="The text that the token adds.")]
     token: Annotated[str, Field(description="The token as it is displayed.")]
     end: Annotated[bool, Field(description="Whether the token ends the text.")]
@@ -184,25 +200,25 @@ class TokenProbability(BaseModel):
 class NextTokenResponse(BaseModel):
     """The most probable next tokens, and the tokens of the text."""
 
-    model: str
-    tokens: list[TokenProbability]
-    text_tokens: list[str]
+    model: Annotated[str, Field(description="Name of the model that answered.")]
+    tokens: Annotated[list[TokenProbability], Field(description="The most probable next tokens, best first.")]
+    text_tokens: Annotated[list[str], Field(description="The tokens of the text as they are displayed.")]
 
 
 class ModelDescription(BaseModel):
     """A served model."""
 
-    name: str
-    kind: str
-    translates: bool
+    name: Annotated[str, Field(description="Name of the model on this server.")]
+    kind: Annotated[str, Field(description="encoder, decoder or encoder-decoder.")]
+    translates: Annotated[bool, Field(description="Whether it can translate.")]
     writes: Annotated[bool, Field(description="Whether it is a language model.")]
     tasks: Annotated[list[TextTask], Field(description="What else it can do: classify, tag, fill or embed.")]
     source: Annotated[str | None, Field(description="Language that the model reads, if its metadata names it.")]
     target: Annotated[str | None, Field(description="Target language of a translator.")]
-    parameters: int
+    parameters: Annotated[int, Field(description="Number of parameters.")]
     layers: Annotated[int, Field(description="Number of layers; of an encoder-decoder, those of the encoder.")]
     decoder_layers: Annotated[int | None, Field(description="Number of decoder layers of an encoder-decoder.")]
-    heads: int
+    heads: Annotated[int, Field(description="Number of query heads in each attention.")]
     about: Annotated[str, Field(description="Languages, origin and first score.")]
     look_at_most: Annotated[
         int, Field(description="Maximum length in characters of a text whose attention is shown.")

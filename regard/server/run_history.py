@@ -26,45 +26,54 @@ QUIET_SECONDS = 60.0
 class TrainingCurve(BaseModel):
     """Measurements during training, one list per quantity. NaN and infinity are null."""
 
-    step: list[int]
-    seconds: list[float]
-    tokens: list[int]
-    loss: list[float | None]
-    lr: list[float | None]
-    gradient: list[float | None]
-    tokens_per_second: list[float | None]
+    step: Annotated[list[int], Field(description="Steps of the measurements.")]
+    seconds: Annotated[list[float], Field(description="Seconds of training until then.")]
+    tokens: Annotated[list[int], Field(description="Number of target tokens until then.")]
+    loss: Annotated[
+        list[float | None],
+        Field(description="Training loss, label smoothing included, in nats per target token or example."),
+    ]
+    lr: Annotated[list[float | None], Field(description="Learning rate.")]
+    gradient: Annotated[list[float | None], Field(description="Norm of the gradient.")]
+    tokens_per_second: Annotated[list[float | None], Field(description="Target tokens per second.")]
 
 
 class SampleOutput(BaseModel):
     """A validation example and the model's output for it."""
 
-    source: str
-    output: str
-    reference: str
+    source: Annotated[str, Field(description="The source or prompt.")]
+    output: Annotated[str, Field(description="What the model wrote for it.")]
+    reference: Annotated[str, Field(description="The expected output.")]
 
 
 class ValidationResponse(BaseModel):
     """A validation. Loss and score are null if they were not computed."""
 
-    step: int
+    step: Annotated[int, Field(description="Step of the validation.")]
     seconds: Annotated[float, Field(description="Seconds of training until then.")]
-    loss: float | None
-    score: float | None
-    best: bool
-    samples: list[SampleOutput]
+    loss: Annotated[
+        float | None,
+        Field(description="Validation loss, without label smoothing, in nats per target token or example."),
+    ]
+    score: Annotated[float | None, Field(description="The score that `measure` names.")]
+    best: Annotated[bool, Field(description="Whether this was the best model so far.")]
+    samples: Annotated[list[SampleOutput], Field(description="Outputs for some validation examples.")]
 
 
 class RunSummary(BaseModel):
     """A run."""
 
-    name: str
-    state: RunState
-    task: str | None
+    name: Annotated[str, Field(description="Name of the run on this server.")]
+    state: Annotated[
+        RunState,
+        Field(description="Whether the run has no log yet, is being trained, has ended, or stopped before its end."),
+    ]
+    task: Annotated[str | None, Field(description="Task of the recipe.")]
     title: Annotated[str | None, Field(description="Name of the recipe.")]
-    step: int
-    steps: int
-    parameters: int
-    device: str
+    step: Annotated[int, Field(description="The last step so far.")]
+    steps: Annotated[int, Field(description="Number of steps of the recipe.")]
+    parameters: Annotated[int, Field(description="Number of parameters.")]
+    device: Annotated[str, Field(description="Device and precision of the training.")]
 
 
 class RunResponse(RunSummary):
@@ -77,9 +86,9 @@ class RunResponse(RunSummary):
     validations: Annotated[
         list[ValidationResponse], Field(description=f"At most {limits.MAX_CURVE_VALIDATIONS}, evenly spread.")
     ]
-    notes: list[str]
+    notes: Annotated[list[str], Field(description="The last notes, with their steps.")]
     ended: Annotated[str | None, Field(description="Why the run ended: steps, patience, interrupted or diverged.")]
-    best_step: int | None
+    best_step: Annotated[int | None, Field(description="Step of the best validation.")]
     snapshots: Annotated[list[int], Field(description="Steps of which the run has a model.")]
 
 

@@ -29,7 +29,7 @@ class ScoredToken(BaseModel):
     """A token of a text. The first one has no probability if nothing precedes it."""
 
     model_config = ConfigDict(allow_inf_nan=False)
-    label: str
+    label: Annotated[str, Field(description="The token as it is displayed.")]
     start: Annotated[
         int | None, Field(description="Characters before the token; null if it starts within a character.")
     ]
@@ -40,8 +40,8 @@ class ScoredToken(BaseModel):
 class TextTokensResponse(BaseModel):
     """The tokens of the text."""
 
-    model: str
-    tokens: list[ScoredToken]
+    model: Annotated[str, Field(description="Name of the model that answered.")]
+    tokens: Annotated[list[ScoredToken], Field(description="The tokens in order.")]
 
 
 def routes(registry: ModelRegistry) -> APIRouter:
