@@ -202,6 +202,18 @@ def test_the_first_cell_installs_regard_where_it_is_missing(
     monkeypatch.chdir(tmp_path)
     exec(first_cell, {})
     assert installed[1:] == [f"{wheel}[plot]"]
+    wheel.unlink()
+    with pytest.raises(FileNotFoundError, match=r"no regard-\*\.whl here: upload it"):
+        exec(first_cell, {})
+    assert len(installed) == 2
+
+
+@pytest.mark.parametrize("path", [*NOTEBOOKS, ANNOTATED], ids=lambda path: path.stem)
+def test_notebooks_say_what_to_upload_to_colab_before_the_first_code(path: Path) -> None:
+    text = path.read_text(encoding="utf-8").partition("# %% [markdown]\n")[2].partition("# %%\n")[0]
+    assert text.startswith("# # ")
+    assert "**In Colab**" in text
+    assert "dist/regard-*.whl" in text
 
 
 def test_tutorials_with_python_are_notebooks_too() -> None:

@@ -10,9 +10,19 @@
 #     name: python3
 # ---
 
+# %% [markdown]
+# # Your first translator in 10 minutes
+#
+# Train a small French–English Transformer, translate with it, score it, and look at its attention. The text of this
+# notebook is `docs/tutorials/first-translator.md`.
+#
+# **In Colab**, upload Regard's wheel in the Files panel (the folder icon on the left) before you run the first cell,
+# which installs it. `make dist` in a copy of the repository writes the wheel to `dist/regard-*.whl`. A GPU is not
+# needed.
+
 # %%
-# Install Regard where it is missing, as in Colab: from its wheel, if you upload that next to this notebook (`make dist`
-# builds it), or from the copy of the repository that this notebook is in.
+# Install Regard where it is missing: from its wheel next to this notebook, or else from the copy of the repository that
+# this notebook is in.
 import importlib.util
 import subprocess
 import sys
@@ -20,6 +30,8 @@ from pathlib import Path
 
 if importlib.util.find_spec("regard") is None:
     source = max(Path().glob("regard-*.whl"), default=Path("../.."))
+    if source.is_dir() and not (source / "pyproject.toml").is_file():
+        raise FileNotFoundError("no regard-*.whl here: upload it next to this notebook, then run this cell again")
     subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", f"{source.resolve()}[plot]"], check=True)
 
 # %%
@@ -28,12 +40,6 @@ import os
 import regard
 
 STEPS = int(os.environ.get("NOTEBOOK_STEPS", "600"))  # a minute and a half of processor time
-
-# %% [markdown]
-# # Your first translator in 10 minutes
-#
-# Train a small French–English Transformer, translate with it, score it, and look at its attention. The text of this
-# notebook is `docs/tutorials/first-translator.md`.
 
 # %% [markdown]
 # ## Train
