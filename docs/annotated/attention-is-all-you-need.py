@@ -215,9 +215,9 @@ for d_k in (4, 64, 1024):
 # %% [markdown]
 # #### Multi-head attention
 #
-# One attention computes one average. Several heads compute several, each in its own subspace: queries, keys and
-# values are projected h times to d_model / h dimensions, attended, concatenated and projected back. The cost is that
-# of one head of full width.
+# One attention computes one average. Several heads compute several, each in its own subspace: queries, keys and values
+# are projected h times to d_model / h dimensions, attended, concatenated and projected back. The cost is about that of
+# one head of full width.
 
 # %%
 mha = regard.MultiHeadAttention(d_model=128, heads=4)
@@ -283,9 +283,10 @@ for name, part in encoder_layer.named_children():
 # %% [markdown]
 # ### 3.4 Embeddings and softmax
 #
-# Each token id has a learned vector. The same matrix serves source, target and, transposed, the output layer.
-# Embeddings are multiplied by √d_model, so that they have the same magnitude as the positions that are added to
-# them.
+# Each token id has a learned vector. As in the paper, the same matrix serves source, target and, transposed, the output
+# layer, which is possible because both languages share one vocabulary. Embeddings are multiplied by √d_model; the paper
+# does not say why. In Regard, it gives them the same magnitude as the positions that are added to them, because the
+# matrix is initialised with variance 1/d_model.
 
 # %%
 print(
@@ -328,10 +329,11 @@ for distance in (0, 1, 10, 100):
 # %% [markdown]
 # ## 4 Why self-attention
 #
-# Table 1 of the paper compares the layers, for n positions of width d, a convolution of k positions and attention
-# that is restricted to r neighbours:
+# Table 1 of the paper compares the layers, for n positions of width d, a convolution of k positions and attention that
+# is restricted to a neighbourhood of r positions. The operations are per layer, and leave out the projections of
+# attention. The path length of the convolutions is that of dilated ones; others need n/k layers:
 #
-# | layer | operations | sequential steps | maximum path length |
+# | layer | operations per layer | sequential operations | maximum path length |
 # |---|---|---|---|
 # | self-attention | O(n² · d) | O(1) | O(1) |
 # | recurrent | O(n · d²) | O(n) | O(n) |
@@ -439,12 +441,13 @@ plt.show()
 # %% [markdown]
 # ### 5.4 Regularization
 #
-# The paper uses two regularizers. *Dropout*, with a rate of 0.1 in the base model, is applied to the output of each
-# part of a layer before it is added to the residual, and to the sums of embeddings and positions. *Label smoothing*
-# with ε = 0.1 trains the model to give the correct token a probability of 0.9 and to spread the rest over the
-# vocabulary. The model learns to be less certain, which makes perplexity worse but improves BLEU. The picture shows
-# the loss of a prediction that becomes more and more certain of the right token. Without smoothing the loss keeps
-# falling; with smoothing it rises again when the model is too certain.
+# The paper announces three kinds of regularization and describes these: *residual dropout* with a rate of 0.1 in the
+# base model, on the output of each sub-layer before the residual sum and the norm, and on the sums of embeddings and
+# positions, in both stacks; and *label smoothing* with ε = 0.1. It gives no formula for the latter. Usually, as here, ε
+# of the target probability is spread evenly over the vocabulary, and the rest goes to the correct token. The paper
+# reports that the model learns to be less certain, which makes perplexity worse but improves accuracy and BLEU. The
+# picture shows the loss of a prediction that becomes more and more certain of the right token. Without smoothing the
+# loss keeps falling; with smoothing it rises again when the model is too certain.
 
 # %%
 certainty = torch.arange(1, 100).float()
@@ -574,10 +577,10 @@ print(f"BLEU {scores.bleu.value:.1f}, chrF2++ {scores.chrf.value:.1f}   ({scores
 # | Transformer (base) | 27.3 | 38.1 | 3.3 · 10¹⁸ | 3.3 · 10¹⁸ |
 # | Transformer (big) | 28.4 | 41.8 | 2.3 · 10¹⁹ | 2.3 · 10¹⁹ |
 #
-# A single big model is better than all earlier ensembles, at a fraction of their training cost. On English–German, the
-# base model is also better than all of them, at about a fiftieth of the cost of the GNMT ensemble. The authors estimate
-# operations as training time × number of GPUs × the sustained rate of a GPU. For the base model, with 9.5 TFLOPS for
-# a P100:
+# (In section 6.1, the big model has 41.0 on English–French, the figure of the paper's first version.) A single big
+# model is better than all earlier ensembles, at a fraction of their training cost. On English–German, the base model is
+# also better than all of them, at about a fiftieth of the cost of the GNMT ensemble. The authors estimate operations as
+# training time × number of GPUs × the sustained rate of a GPU. For the base model, with 9.5 TFLOPS for a P100:
 
 # %%
 print(f"{12 * 3600 * 8 * 9.5e12:.1e} operations")

@@ -47,7 +47,7 @@ def find_model(path: Path | str) -> Path:
     names = bundled_models()
     siblings = list(given.parent.glob("*/config.json")) if given.parent.is_dir() else []
     known = [*names, *(str(config.parent) for config in siblings)]
-    suggestion = f"{did_you_mean(str(path), known)} " if get_close_matches(str(path), known, 1) else ""
+    suggestion = f"{did_you_mean(str(path), known)} Otherwise " if get_close_matches(str(path), known, 1) else ""
     raise RegardError(
         f"no model at {path}: {suggestion}pass a run, a model folder (Regard's or Hugging Face's), a GGUF file"
         + (f", or the name of a bundled model ({', '.join(names)})" if names else "")
