@@ -515,7 +515,7 @@ def test_bundled_models_load_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert regard.load("fr-en").config == model.config
     (tmp_path / "fr-en").mkdir()  # not a model
     assert regard.load("fr-en").config == model.config
-    with pytest.raises(ValueError, match=r"no model at fr-ne: did you mean 'fr-en'\? Otherwise pass .* model \(fr-en\)$"):
+    with pytest.raises(ValueError, match=r"no model at fr-ne: did you mean 'fr-en'\? Otherwise pass .* \(fr-en\)$"):
         regard.load("fr-ne")
     (tmp_path / "data").mkdir()
     with pytest.raises(ValueError, match="data is not a model folder"):

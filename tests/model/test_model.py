@@ -387,7 +387,7 @@ def test_residual_outputs_start_smaller_only_in_pre_norm_models() -> None:
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_a_model_made_without_memory_can_be_initialised_later(name: str) -> None:
-    """As sharded training makes it: on the meta device, then with memory that holds anything."""
+    """On the meta device, then with memory that holds anything."""
     with torch.device("meta"):
         model = build(SHAPES[name])
     model.to_empty(device="cpu")
