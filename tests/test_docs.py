@@ -96,14 +96,31 @@ def glued_paragraphs(text: str) -> list[str]:
     return [line for before, line in pairwise(lines) if item.match(before) and not continues.match(line)]
 
 
-@pytest.mark.parametrize("path", [DOCS.parent / "README.md", DOCS.parent / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))])
+def glued_lists(text: str) -> list[str]:
+    """The first items of lists that Python-Markdown, unlike GitHub, shows as a part of the paragraph before them."""
+    item, allowed_before = re.compile(r"[-*] |\d+\. "), re.compile(r"\s|[-*] |\d+\. |#|$")
+    lines = re.sub(r"^(---|```).*?^\1", "", text, flags=re.M | re.S).splitlines()
+    return [line for before, line in pairwise(lines) if item.match(line) and not allowed_before.match(before)]
+
+
+MARKDOWN = [DOCS.parent / "README.md", DOCS.parent / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
+
+
+@pytest.mark.parametrize("path", MARKDOWN)
 def test_lists_end_with_a_blank_line(path: Path) -> None:
     assert glued_paragraphs(path.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize("path", MARKDOWN)
+def test_lists_begin_after_a_blank_line(path: Path) -> None:
+    assert glued_lists(path.read_text(encoding="utf-8")) == []
 
 
 def test_a_paragraph_that_is_glued_to_a_list_is_noticed() -> None:
     assert glued_paragraphs("- an item\n  of two lines\n\ntext\n") == []
     assert glued_paragraphs("1. an item\ntext\n") == ["text"]
+    assert glued_lists("# title\n- an item\n  of two lines\n- another\n\ntext\n\n1. one\n") == []
+    assert glued_lists("text\n- an item\n") == ["- an item"]
 
 
 def test_every_lab_answers_a_question() -> None:

@@ -54,7 +54,8 @@ class Record(NamedTuple):
     """A row of the input."""
 
     row: Any
-    """The row as it is written again: a line, an object or None."""
+    """What is written in front of the answers: the line of TSV or of two aligned files, or for JSONL the line and its
+    parsed values. None for plain text, whose output has only the answers, and for Parquet, whose table is kept."""
     fields: tuple[str, ...] | LineFault
     """The texts that the model reads, or what is wrong with the row."""
 
