@@ -86,7 +86,7 @@ LINKED = re.compile(r"\[([^\]]+)\]\(([^)#\s]+\.md)(?:#[\w-]+)?\)")
 @pytest.mark.parametrize(
     "path",
     [
-        *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "RELEASING.md")),
+        *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "RELEASING.md", "SECURITY.md")),
         *sorted((ROOT / "docs").rglob("*.md")),
     ],
     ids=lambda path: path.name,

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 def train(
     recipe: Annotated[
-        str, typer.Argument(help="Path to a recipe (.toml), or the name of a bundled one: petit-fr-en, fr-en …")
+        str,
+        typer.Argument(
+            help="Path to a recipe (.toml), or the name of a bundled one: petit-fr-en, fr-en … (another name lists all)"
+        ),
     ],
     overrides: Annotated[
         list[str] | None,
