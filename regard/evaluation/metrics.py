@@ -172,12 +172,13 @@ def chrf_metric(lowercase: bool = False) -> Any:
 
 
 def metric_score(metric: Any, outputs: Sequence[str], lists: Sequence[Sequence[str]]) -> SacrebleuScore:
-    """The score by one of sacreBLEU's metrics, with its bootstrap interval."""
+    """The score by one of sacreBLEU's metrics, with its bootstrap interval, cut off at 0 and 100."""
     result = metric.corpus_score(outputs, lists, n_bootstrap=BOOTSTRAP_RESAMPLES)
     mean, half_width = float(result._mean), float(result._ci)  # the public attributes are rounded text
     name = f"{result.name}, lower-cased" if metric.lowercase else str(result.name)
     signature = str(metric.get_signature())
-    return SacrebleuScore(name, float(result.score), mean, mean - half_width, mean + half_width, signature)
+    low, high = max(0.0, mean - half_width), min(100.0, mean + half_width)
+    return SacrebleuScore(name, float(result.score), mean, low, high, signature)
 
 
 def _compare(metric: Any, systems: Mapping[str, Sequence[str]], lists: Sequence[Sequence[str]]) -> MetricComparison:

@@ -150,6 +150,8 @@ def test_scores_are_deterministic_and_perfect_output_scores_100(petit: Path) -> 
     perfect = translation_scores(references, references)
     for score in (perfect.bleu, perfect.bleu_lowercase, perfect.chrf):
         assert [score.value, score.low, score.high] == pytest.approx([100, 100, 100])
+    nearly = translation_scores([references[0][:-2], *references[1:]], references)
+    assert nearly.bleu.low < nearly.bleu.value < nearly.bleu.high == 100
     lowered = translation_scores([text.lower() for text in references], references)
     assert lowered.bleu.value < 90 < lowered.bleu_lowercase.value
     nothing = translation_scores([""] * 100, references)
