@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from time import monotonic
 from typing import Any
 from urllib.parse import urlencode
 
@@ -13,6 +14,8 @@ SENTENCE = "Il y a trois livres sur la table."
 LOOK = f"#/look?{urlencode({'model': 'petit-fr-en', 'source': SENTENCE})}"
 REFUSED = "Failed to load resource"
 """Chromium's console message for every error response."""
+TIMEOUT_S = 60
+"""Seconds until a test of the page gives up waiting."""
 IS_CHANGING = """Boolean(document.querySelector(".stale")
   || document.getAnimations().some(e => e instanceof CSSTransition && e.playState === "running"))"""
 """Whether something displayed is about to be replaced, which is paler, or its colours are changing."""
@@ -35,7 +38,7 @@ class Opened:
         self.address = address
         self.context = context
         self.page = open_tab(context, width, height, **media)
-        self.page.set_default_timeout(60_000)
+        self.page.set_default_timeout(1000 * TIMEOUT_S)
         self.said: list[str] = []
         self.page.on("console", lambda message: self.said.append(message.text))
         self.page.on("pageerror", lambda error: self.said.append(str(error)))
@@ -63,11 +66,11 @@ class Opened:
         self.page.route(f"**{path}", lambda route: route.fulfill(json=answer))
 
     def until(self, what: Callable[[], bool]) -> None:
-        for _ in range(200):
-            if what():
-                return
+        """Wait until the page meets a condition: as long as it takes, because other tests may occupy all cores."""
+        deadline = monotonic() + TIMEOUT_S
+        while not what():
+            assert monotonic() < deadline, "the condition was not met in time"
             self.page.wait_for_timeout(50)
-        raise AssertionError("the condition was not met in time")
 
     def text(self, selector: str) -> str:
         return str(self.page.locator(selector).first.text_content())
