@@ -73,7 +73,7 @@ def modules_in_order(path: Path, *folders: Path) -> list[Path]:
     """A module and all that it imports, each after those that it imports itself.
 
     Imports are looked up in the folder of the module, then in the other folders. Imports in a circle have no such
-    order: they are a RegardError.
+    order: they are a RegardError, and so is an import whose file is missing.
     """
     modules: list[Path] = []
     importing: list[Path] = []
@@ -86,12 +86,23 @@ def modules_in_order(path: Path, *folders: Path) -> list[Path]:
             raise RegardError(f"the modules import each other: {circle}")
         importing.append(module)
         for _names, file_name in re.findall(_IMPORT, _read(module), flags=re.MULTILINE):
-            candidates = (folder / file_name for folder in (module.parent, path.parent, *folders))
-            add(next(file for file in candidates if file.exists()))
+            add(_find_module(file_name, module, (module.parent, path.parent, *folders)))
         modules.append(importing.pop())
 
     add(path)
     return modules
+
+
+def _find_module(file_name: str, importer: Path, folders: Iterable[Path]) -> Path:
+    """The first of these folders' files with this name. A RegardError if there is none."""
+    searched = list(dict.fromkeys(folders))
+    for folder in searched:
+        if (file := folder / file_name).exists():
+            return file
+    raise RegardError(
+        f"{importer} imports {file_name}, which is missing; searched in {', '.join(map(str, searched))}. "
+        "If it is a file of Regard, install Regard again"
+    )
 
 
 def _as_function(path: Path) -> str:

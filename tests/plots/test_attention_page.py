@@ -390,3 +390,13 @@ def test_modules_that_import_each_other_are_reported(tmp_path: Path) -> None:
         (tmp_path / f"{name}.js").write_text(f'import {{ x }} from "./{other}.js";\n')
     with pytest.raises(RegardError, match=r"import each other: b\.js -> c\.js -> b\.js"):
         modules_in_order(tmp_path / "a.js")
+
+
+def test_a_module_whose_file_is_missing_is_reported_with_its_importer(tmp_path: Path) -> None:
+    script = tmp_path / "a.js"
+    script.write_text('import { b } from "./b.js";\n')
+    with pytest.raises(RegardError) as caught:
+        modules_in_order(script, tmp_path / "other")
+    assert str(caught.value).startswith(
+        f"{script} imports b.js, which is missing; searched in {tmp_path}, {tmp_path / 'other'}."
+    )
