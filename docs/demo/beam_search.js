@@ -2,7 +2,7 @@
 
 import { largestIndices, logSoftmax } from "./transformer.js";
 
-const BEAM = 4;
+const BEAM_SIZE = 4;
 const LENGTH_PENALTY = 0.6;
 const penalty = (tokens) => ((5 + tokens) / 6) ** LENGTH_PENALTY;
 
@@ -24,11 +24,11 @@ function search(step, { start, end, longest, beginning = [] }) {
     const continuations = bestContinuations(live).map((each, rank) => ({ ...each, rank, ends: each.ids.at(-1) === end || isLast }));
     for (const { ids, score, ends, rank } of continuations) {
       const penalised = score / penalty(length);
-      if (ends && rank < BEAM && (!finished || penalised > finished.penalised)) finished = { ids, penalised };
+      if (ends && rank < BEAM_SIZE && (!finished || penalised > finished.penalised)) finished = { ids, penalised };
     }
-    const kept = continuations.filter(({ ends }) => !ends).slice(0, BEAM);
+    const kept = continuations.filter(({ ends }) => !ends).slice(0, BEAM_SIZE);
     for (const each of continuations) {
-      candidates.set(`${each.ids}`, { ids: each.ids, score: each.score, kept: kept.includes(each) || (each.ends && each.rank < BEAM) });
+      candidates.set(`${each.ids}`, { ids: each.ids, score: each.score, kept: kept.includes(each) || (each.ends && each.rank < BEAM_SIZE) });
     }
     const bestPossible = kept.length ? kept[0].score / penalty(longest) : -Infinity;
     if (isLast || (finished && bestPossible <= finished.penalised)) return { best: finished.ids, candidates };
@@ -40,9 +40,9 @@ function search(step, { start, end, longest, beginning = [] }) {
 function bestContinuations(live) {
   const all = live.flatMap(({ ids, score, logits, past }) => {
     const shares = logSoftmax(logits);
-    return largestIndices(shares, 2 * BEAM).map((id) => ({ ids: [...ids, id], score: score + shares[id], past }));
+    return largestIndices(shares, 2 * BEAM_SIZE).map((id) => ({ ids: [...ids, id], score: score + shares[id], past }));
   });
-  return largestIndices(all.map(({ score }) => score), 2 * BEAM).map((i) => all[i]);
+  return largestIndices(all.map(({ score }) => score), 2 * BEAM_SIZE).map((i) => all[i]);
 }
 
 // The ids of the best translation, and the nodes of the tree as the server gives them. With a beginning, the tree has both

@@ -1,7 +1,7 @@
 // Byte-pair encoding in the browser, as tokenizer.json describes it: text to ids and back, and labels of tokens.
 
-const WORDS = /'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+/gu; // as GPT-2 splits a text
-const LINES = /(?<=\n)/; // each line with its line break
+const WORD_PATTERN = /'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+/gu; // as GPT-2 splits a text
+const LINE_START_PATTERN = /(?<=\n)/; // each line with its line break
 
 // Each byte as a printable character: the tokenizer's file contains these instead of bytes.
 function byteCharacters() {
@@ -66,7 +66,7 @@ export function createTokenizer({ model: { vocab, merges }, added_tokens: added 
 
   function encode(text) {
     const bytes = new TextEncoder();
-    const words = text.split(LINES).flatMap((line) => line.match(WORDS) ?? []);
+    const words = text.split(LINE_START_PATTERN).flatMap((line) => line.match(WORD_PATTERN) ?? []);
     return words.flatMap((word) => mergePairs(Array.from(bytes.encode(word), (byte) => characters[byte])).map((piece) => vocab[piece]));
   }
 

@@ -3,7 +3,7 @@
 
 import { withReplacedWeight } from "./numbers.js";
 
-const EPSILON = 1e-5; // of the layer norms
+const NORM_EPSILON = 1e-5; // of the layer norms
 export const NO_REQUESTED_CHANGES = Object.freeze({ silenced: [], hidden: [], weights: [] });
 
 const matrix = (rows, columns, data = new Float32Array(rows * columns)) => ({ rows, columns, data });
@@ -53,7 +53,7 @@ function normalise(x, weight, bias) {
     const row = x.data.subarray(r * x.columns, (r + 1) * x.columns);
     const mean = row.reduce((sum, value) => sum + value, 0) / x.columns;
     const variance = row.reduce((sum, value) => sum + (value - mean) ** 2, 0) / x.columns;
-    const scale = 1 / Math.sqrt(variance + EPSILON);
+    const scale = 1 / Math.sqrt(variance + NORM_EPSILON);
     row.forEach((value, i) => { y.data[r * x.columns + i] = (value - mean) * scale * weight.data[i] + bias.data[i]; });
   }
   return y;

@@ -6,8 +6,8 @@ import { joinLabels, withTokenNames } from "./token_names.js";
 
 export const NO_CHANGES = Object.freeze({ off: [], hide: [], set: [], from: [] });
 const KINDS = ["encoder", "decoder", "cross"];
-const HEAD = /^(encoder|decoder|cross)\.(\d{1,3})\.(\d{1,3})$/;
-const CELL = /^(encoder|decoder|cross)\.(\d{1,3})\.(\d{1,3})\.(\d{1,3})\.(\d{1,3})\.(\d{1,3})$/; // the last number is in thousandths
+const HEAD_PATTERN = /^(encoder|decoder|cross)\.(\d{1,3})\.(\d{1,3})$/;
+const CELL_PATTERN = /^(encoder|decoder|cross)\.(\d{1,3})\.(\d{1,3})\.(\d{1,3})\.(\d{1,3})\.(\d{1,3})$/; // the last number is in thousandths
 
 export const headKey = (kind, layer, head) => `${kind}.${layer}.${head}`;
 export const layerName = (kind, layer) => `${kind === "cross" ? "cross-attention" : kind} layer ${layer}`;
@@ -32,17 +32,17 @@ export function changesToUrl({ off, hide, set, from }) {
 export function changesFromUrl(options) {
   const list = (name) => (options.get(name) ?? "").split("_").filter(Boolean);
   const numbers = (name) => list(name).filter((text) => /^\d{1,9}$/.test(text)).map(Number);
-  const cells = list("set").map((text) => CELL.exec(text)).filter(Boolean);
+  const cells = list("set").map((text) => CELL_PATTERN.exec(text)).filter(Boolean);
   const set = cells.map(([, kind, ...rest]) => {
     const [layer, head, row, column, thousandths] = rest.map(Number);
     return { kind, layer, head, row, column, weight: thousandths / 1000 };
   });
-  return { off: list("off").filter((text) => HEAD.test(text)), hide: numbers("hide"), set, from: numbers("from") };
+  return { off: list("off").filter((text) => HEAD_PATTERN.test(text)), hide: numbers("hide"), set, from: numbers("from") };
 }
 
 // The changes as the server takes them.
 export function changesToRequest({ off, hide, set }) {
-  const heads = off.map((text) => HEAD.exec(text)).map(([, kind, layer, head]) => ({ kind, layer: Number(layer), head: Number(head) }));
+  const heads = off.map((text) => HEAD_PATTERN.exec(text)).map(([, kind, layer, head]) => ({ kind, layer: Number(layer), head: Number(head) }));
   return { silenced: heads, hidden: hide, weights: set };
 }
 

@@ -17,31 +17,31 @@ const KINDS = {
   decoder: { title: "Decoder", summary: "target attends to the target so far", rows: "reads → predicts", columns: "attends to" },
   cross: { title: "Cross", summary: "target attends to source", rows: "reads → predicts", columns: "attends to (source)" },
 };
-const MEAN = -1; // in place of a head: the mean of a layer's heads
+const MEAN_HEAD = -1; // in place of a head: the mean of a layer's heads
 const MIN_LINE_WEIGHT = 0.03; // lines of smaller weights are omitted while no token is selected
 const MIN_SELECTED_WEIGHT = 0.002; // the same for the lines of a selected token
 const MAX_COMFORTABLE_TOKENS = 26; // longer texts get smaller rows
 const MAX_LARGE_HEADING = 100; // characters; a longer heading is smaller
 const LEGEND_TICKS = [0, 0.01, 0.1, 0.25, 0.5, 1];
-const NONE = { t: null, s: null }; // no cell: t is a row (query), s a column (key)
+const NO_CELL = { t: null, s: null }; // no cell: t is a row (query), s a column (key)
 
 export function createAttentionMap(root, data, { onChange = () => {}, more = [], headTools = [], overviewTools = [], showHeading = true, isSilenced = () => false } = {}) {
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const controller = new AbortController();
   const firstKind = kindIndex(data, data.open?.kind);
-  const state = { map: null, layer: 0, head: MEAN, chosen: NONE, hover: null, lastRow: null };
+  const state = { map: null, layer: 0, head: MEAN_HEAD, chosen: NO_CELL, hover: null, lastRow: null };
   const style = (name) => getComputedStyle(root).getPropertyValue(name);
   const ramp = () => (dark.matches ? COLOUR_RAMPS.dark : COLOUR_RAMPS.light);
   const view = build(root, data, firstKind, { more, showHeading, headTools, overviewTools, style, ramp });
   let thumbnails = []; // of each layer and head, the mean last
 
-  function openKind(index, { layer = null, head = null, cell = NONE } = {}) {
+  function openKind(index, { layer = null, head = null, cell = NO_CELL } = {}) {
     const map = withTokenNames(data, data.maps[index]);
     const valid = (number, list) => (number !== null && number >= 0 && number < list.length ? number : null);
     const isInside = (i, list) => i === null || (i >= 0 && i < list.length);
-    const chosen = isInside(cell.t, map.queries) && isInside(cell.s, map.keys) ? cell : NONE;
+    const chosen = isInside(cell.t, map.queries) && isInside(cell.s, map.keys) ? cell : NO_CELL;
     Object.assign(state, { map, chosen, hover: null, lastRow: null });
-    Object.assign(state, { layer: valid(layer, map.weights) ?? map.weights.length - 1, head: valid(head, map.weights[0]) ?? MEAN });
+    Object.assign(state, { layer: valid(layer, map.weights) ?? map.weights.length - 1, head: valid(head, map.weights[0]) ?? MEAN_HEAD });
     view.kinds[index].checked = true;
     view.goldChoice.hidden = !hasGold();
     fillHeads();
@@ -78,7 +78,7 @@ export function createAttentionMap(root, data, { onChange = () => {}, more = [],
 
   const hasGold = () => Boolean(data.gold?.length) && state.map.kind === "cross";
   const goldLinks = () => (hasGold() && view.gold.checked ? data.gold : []);
-  const openThumbnail = () => thumbnails[state.layer][state.head === MEAN ? thumbnails[state.layer].length - 1 : state.head];
+  const openThumbnail = () => thumbnails[state.layer][state.head === MEAN_HEAD ? thumbnails[state.layer].length - 1 : state.head];
 
   // The thumbnails: a row per layer, a column per head and one for their mean.
   function fillHeads() {
@@ -91,7 +91,7 @@ export function createAttentionMap(root, data, { onChange = () => {}, more = [],
     const columnLabels = [...Array(heads).keys(), "mean"].map((name) => make("span", { "aria-hidden": "true" }, `${name}`));
     const rows = thumbnails.map((layer, l) => [
       make("span", { class: "attention-side", "aria-hidden": "true" }, `layer ${l}`),
-      ...layer.map(({ canvas }, h) => headButton(l, h === heads ? MEAN : h, canvas)),
+      ...layer.map(({ canvas }, h) => headButton(l, h === heads ? MEAN_HEAD : h, canvas)),
     ]);
     view.heads.replaceChildren(make("span", { class: "attention-side", "aria-hidden": "true" }, "head"), ...columnLabels, ...rows.flat());
   }
@@ -162,7 +162,7 @@ export function createAttentionMap(root, data, { onChange = () => {}, more = [],
     button.addEventListener("click", (event) => {
       const isChosen = event.detail === 0 ? isSameCell(state.chosen, cell) : wasChosen;
       if (document.activeElement !== button) button.focus();
-      choose(isChosen ? NONE : cell);
+      choose(isChosen ? NO_CELL : cell);
     });
     return button;
   }
@@ -190,14 +190,14 @@ export function createAttentionMap(root, data, { onChange = () => {}, more = [],
     drawMatrix(weights, cell, name);
     drawLinks(weights, cell);
     const hasSteps = map.writes.length > 0; // the rows of an encoder are not steps
-    const head = state.head === MEAN ? null : state.head;
+    const head = state.head === MEAN_HEAD ? null : state.head;
     const row = hasSteps ? cell.t : null;
     onChange({ kind: map.kind, layer: state.layer, head, row, chosen: hasSteps ? state.chosen.t : null, cell: state.chosen, weights });
   }
 
   function markHeads() {
     const columns = thumbnails[0].length;
-    const open = state.layer * columns + (state.head === MEAN ? columns - 1 : state.head);
+    const open = state.layer * columns + (state.head === MEAN_HEAD ? columns - 1 : state.head);
     view.heads.querySelectorAll("button").forEach((button, i) => {
       button.setAttribute("aria-pressed", i === open);
       button.tabIndex = i === open ? 0 : -1;
@@ -286,10 +286,10 @@ export function createAttentionMap(root, data, { onChange = () => {}, more = [],
   const { canvas, cellAt } = view.matrix;
   canvas.addEventListener("pointermove", (event) => event.pointerType !== "touch" && hover(cellAt(event)));
   canvas.addEventListener("pointerleave", () => hover(null));
-  canvas.addEventListener("click", (event) => choose(cellAt(event) ?? NONE));
+  canvas.addEventListener("click", (event) => choose(cellAt(event) ?? NO_CELL));
   canvas.addEventListener("keydown", moveInMatrix);
   canvas.addEventListener("focus", () => canvas.matches(":focus-visible") && enterMatrix());
-  root.addEventListener("keydown", (event) => event.key === "Escape" && choose(NONE));
+  root.addEventListener("keydown", (event) => event.key === "Escape" && choose(NO_CELL));
   view.gold.addEventListener("change", show);
   dark.addEventListener("change", paint, { signal: controller.signal });
   openKind(firstKind, data.open);
@@ -379,7 +379,7 @@ export function describePattern({ label, share }) {
 }
 
 export function headName(layer, head) {
-  return head === MEAN ? `layer ${layer}, mean of its heads` : `layer ${layer}, head ${head}`;
+  return head === MEAN_HEAD ? `layer ${layer}, mean of its heads` : `layer ${layer}, head ${head}`;
 }
 
 function isSameCell(a, b) {

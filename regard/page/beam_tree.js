@@ -5,8 +5,8 @@ import { addScrollFade, fill, make, truncate, visibleToken } from "./dom.js";
 const COLUMN_GAP = 30; // pixels between the tokens of one step and the next
 const ROW_HEIGHT = 30; // pixels
 const MAX_LABEL_LENGTH = 12; // characters
-const PADDING = 8; // pixels around a token
-const ROOT = { id: null, token: "•", score: 0, step: -1, kept: true, best: true };
+const TOKEN_PADDING = 8; // pixels around a token
+const ROOT_NODE = { id: null, token: "•", score: 0, step: -1, kept: true, best: true };
 
 // `nodes` are those of the server; `ends` says whether a node's token ends the translation.
 export function createBeamTree(nodes) {
@@ -30,7 +30,7 @@ export function createBeamTree(nodes) {
   }
 
   function createNode(node) {
-    const text = svg("text", { x: node.x + PADDING, y: node.y + 4.5 }, label(node));
+    const text = svg("text", { x: node.x + TOKEN_PADDING, y: node.y + 4.5 }, label(node));
     const attributes = { class: nodeClass(node), role: "treeitem", "aria-level": node.depth + 1, "aria-label": describe(node), tabindex: node.parentNode ? -1 : 0 };
     const box = svg("rect", { x: node.x, y: node.y - 11.5, width: node.width, height: 23, rx: 6 });
     const group = (node.element = svg("g", attributes, box, text));
@@ -62,12 +62,12 @@ export function createBeamTree(nodes) {
 // Positions all nodes: one column per step, and each branch in the highest row with room for it. A hypothesis survives
 // if it reached its end or the last step.
 function layOutTree(nodes) {
-  const byId = new Map([ROOT, ...nodes].map((node) => [node.id, { ...node, children: [], parentNode: null }]));
+  const byId = new Map([ROOT_NODE, ...nodes].map((node) => [node.id, { ...node, children: [], parentNode: null }]));
   for (const node of byId.values()) {
-    node.parentNode = node.id === ROOT.id ? null : byId.get(node.parent) ?? null;
+    node.parentNode = node.id === ROOT_NODE.id ? null : byId.get(node.parent) ?? null;
     node.parentNode?.children.push(node);
   }
-  placeBranch(byId.get(ROOT.id), 0, -1, []);
+  placeBranch(byId.get(ROOT_NODE.id), 0, -1, []);
   const placed = [...byId.values()].filter(({ depth }) => depth !== undefined);
   const lastStep = Math.max(...placed.map(({ step }) => step));
   for (const node of [...placed].sort((a, b) => b.depth - a.depth)) {
@@ -99,7 +99,7 @@ function placeBranch(node, depth, rowAbove, occupied) {
 function placeColumns(placed) {
   const context = document.createElement("canvas").getContext("2d");
   context.font = '700 13px system-ui, "Noto Sans", sans-serif';
-  for (const node of placed) node.width = Math.ceil(context.measureText(label(node)).width) + 2 * PADDING;
+  for (const node of placed) node.width = Math.ceil(context.measureText(label(node)).width) + 2 * TOKEN_PADDING;
   let x = 2;
   for (let depth = 0; placed.some((node) => node.depth === depth); depth++) {
     const column = placed.filter((node) => node.depth === depth);

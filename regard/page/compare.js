@@ -9,10 +9,10 @@ import { createMatrix } from "./matrix.js";
 import { meanOfHeads } from "./numbers.js";
 import { withTokenNames } from "./token_names.js";
 
-const NONE = { t: null, s: null };
-const MEAN = "mean";
-const SIDES = ["First", "Second"]; // next to each other or, on a phone, one below the other
-const HINT = "Select a cell on one side: the other side shows the same one, or the cell of the same tokens.";
+const NO_CELL = { t: null, s: null };
+const MEAN_HEAD = "mean";
+const SIDE_NAMES = ["First", "Second"]; // next to each other or, on a phone, one below the other
+const SELECTION_HINT = "Select a cell on one side: the other side shows the same one, or the cell of the same tokens.";
 
 // `models` are those of the server, `requested` the texts of the left side. `initial` has the model, source, layer and head of
 // the right side, or is null while the comparison is closed; `onChange` receives the same.
@@ -33,7 +33,7 @@ export function createCompare(data, { models, requested, initial, onChange }) {
   const root = make("section", { class: "attention-card compare", "aria-label": "Compare" }, make("h2", {}, "Compare"), make("div", { class: "tools" }, open));
   let state = initial; // the right side: model, source, layer, head
   let [left, right] = [null, null]; // what each side shows: data, kind, layer, head, map, weights
-  let cells = [NONE, NONE];
+  let cells = [NO_CELL, NO_CELL];
   let [responseFor, response] = ["", null];
   let shown = ""; // what the left side shows
 
@@ -43,7 +43,7 @@ export function createCompare(data, { models, requested, initial, onChange }) {
     const pattern = make("p", { class: "hint" });
     const matrix = createMatrix({ style, ramp: () => ramp(), id: "compare-readout" });
     const step = (event) => ({ ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] })[event.key];
-    matrix.canvas.addEventListener("click", (event) => select(side, matrix.cellAt(event) ?? NONE));
+    matrix.canvas.addEventListener("click", (event) => select(side, matrix.cellAt(event) ?? NO_CELL));
     matrix.canvas.addEventListener("pointermove", (event) => event.pointerType !== "touch" && select(side, matrix.cellAt(event) ?? cells[side]));
     matrix.canvas.addEventListener("keydown", (event) => {
       if (!step(event)) return;
@@ -95,10 +95,10 @@ export function createCompare(data, { models, requested, initial, onChange }) {
       const { t, s } = cells[i];
       if (t === null || s === null) return null;
       const query = map.writes[t] || map.queries[t];
-      return [`${SIDES[i]}: `, make("q", {}, make("bdi", {}, visibleToken(query))), " attends to ", make("q", {}, make("bdi", {}, visibleToken(map.keys[s]))), " with ", make("b", {}, percent(weights[t][s])), ". "];
+      return [`${SIDE_NAMES[i]}: `, make("q", {}, make("bdi", {}, visibleToken(query))), " attends to ", make("q", {}, make("bdi", {}, visibleToken(map.keys[s]))), " with ", make("b", {}, percent(weights[t][s])), ". "];
     });
-    if (parts.every((part) => part === null)) return [make("span", { class: "hint" }, HINT)];
-    return parts.flatMap((part, i) => part ?? [make("span", { class: "hint" }, `${SIDES[i]}: these tokens are not there. `)]);
+    if (parts.every((part) => part === null)) return [make("span", { class: "hint" }, SELECTION_HINT)];
+    return parts.flatMap((part, i) => part ?? [make("span", { class: "hint" }, `${SIDE_NAMES[i]}: these tokens are not there. `)]);
   }
 
   // Shows what is open in the view on the left side.
@@ -115,9 +115,9 @@ export function createCompare(data, { models, requested, initial, onChange }) {
 
   function fillHeads() {
     if (!right) return;
-    const options = right.map.weights.flatMap((layer, l) => [...layer.keys(), MEAN].map((h) => make("option", { value: `${l}.${h}` }, `layer ${l}, ${h === MEAN ? "mean" : `head ${h}`}`)));
+    const options = right.map.weights.flatMap((layer, l) => [...layer.keys(), MEAN_HEAD].map((h) => make("option", { value: `${l}.${h}` }, `layer ${l}, ${h === MEAN_HEAD ? "mean" : `head ${h}`}`)));
     head.replaceChildren(...options);
-    head.value = `${right.layer}.${right.head ?? MEAN}`;
+    head.value = `${right.layer}.${right.head ?? MEAN_HEAD}`;
   }
 
   async function load() {
@@ -160,7 +160,7 @@ export function createCompare(data, { models, requested, initial, onChange }) {
   });
   close.addEventListener("click", () => {
     cancel();
-    [state, right, cells] = [null, null, [cells[0], NONE]];
+    [state, right, cells] = [null, null, [cells[0], NO_CELL]];
     onChange(state);
     body.remove();
     show();
@@ -168,7 +168,7 @@ export function createCompare(data, { models, requested, initial, onChange }) {
   });
   head.addEventListener("change", () => {
     const [layer, number] = head.value.split(".");
-    change({ layer: Number(layer), head: number === MEAN ? null : Number(number) });
+    change({ layer: Number(layer), head: number === MEAN_HEAD ? null : Number(number) });
   });
   model.addEventListener("change", () => change({ model: model.value, source: source.value.trim() }));
   form.addEventListener("submit", (event) => {
@@ -193,7 +193,7 @@ export function createCompare(data, { models, requested, initial, onChange }) {
 
 // The cell of another map with the same tokens as a cell of a map.
 export function counterpart(from, to, { t, s }) {
-  if (!from || !to) return NONE;
+  if (!from || !to) return NO_CELL;
   const rows = (map) => map.queries.map((read, i) => (map.writes[i] ? map.writes[i] : read));
   return { t: sameToken(rows(from), rows(to), t), s: sameToken(from.keys, to.keys, s) };
 }

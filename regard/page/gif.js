@@ -1,7 +1,7 @@
 // Writes animated GIFs (version 89a): frames of 256 common colours, compressed with LZW.
 
-const MAX_COLOURS = 256;
-const MAX_CODE = 4095;
+const MAX_PALETTE_COLOURS = 256;
+const MAX_LZW_CODE = 4095;
 
 // Colours with five bits for each channel, as one number.
 function reduceColours({ data }) {
@@ -26,7 +26,7 @@ function choosePalette(frames) {
     return { channel, range: ranges[channel] };
   };
   let measured = groups.map((group) => ({ group, ...spread(group) }));
-  while (measured.length < MAX_COLOURS) {
+  while (measured.length < MAX_PALETTE_COLOURS) {
     const widest = measured.reduce((best, each) => (each.range > best.range ? each : best), measured[0]);
     if (widest.range === 0) break;
     const sorted = [...widest.group].sort((a, b) => channels(a)[widest.channel] - channels(b)[widest.channel]);
@@ -73,7 +73,7 @@ function compress(indices) {
       continue;
     }
     write(prefix, width);
-    if (next <= MAX_CODE) {
+    if (next <= MAX_LZW_CODE) {
       table.set(key, next);
       if (next === 1 << width && width < 12) width += 1;
       next += 1;
@@ -99,7 +99,7 @@ export function encodeGif(frames, delays) {
   const short = (value) => [value & 255, value >> 8];
   const ascii = (text) => [...text].map((letter) => letter.charCodeAt(0));
   bytes(...ascii("GIF89a"), ...short(width), ...short(height), 0xf7, 0, 0);
-  bytes(...Array.from({ length: MAX_COLOURS }, (_, i) => palette[i] ?? [0, 0, 0]).flat());
+  bytes(...Array.from({ length: MAX_PALETTE_COLOURS }, (_, i) => palette[i] ?? [0, 0, 0]).flat());
   bytes(0x21, 0xff, 11, ...ascii("NETSCAPE2.0"), 3, 1, 0, 0, 0);
   reduced.forEach((frame, i) => {
     bytes(0x21, 0xf9, 4, 4, ...short(Math.round(delays[i] / 10)), 0, 0);

@@ -6,21 +6,21 @@ import { COLOUR_RAMPS } from "./heat_map.js";
 import { createLineChart } from "./line_chart.js";
 import * as formulas from "./lab_formulas.js";
 
-const ALPHA = 1e-6; // variance of every component of a key, in the labs one-head and two-heads
-const SAMPLES = 400; // number of samples in these labs; those in Python draw more
+const KEY_VARIANCE = 1e-6; // variance of every component of a key, in the labs one-head and two-heads
+const SAMPLE_COUNT = 400; // number of samples in these labs; those in Python draw more
 const round = (value, digits = 3) => (value === 0 ? "0" : `${Number(value.toPrecision(digits))}`);
 const range = (low, high, step = 1) => Array.from({ length: Math.floor((high - low) / step + 1e-9) + 1 }, (_, i) => low + i * step);
-const SEED = { name: "seed", title: "Random numbers", meaning: "another seed draws others", min: 0, max: 20, step: 1, value: 0 };
-const BETA = { name: "beta", title: "β", meaning: "length of the query", min: 1, max: 30, step: 0.5, value: 10 };
-const LENGTH = { name: "variance", title: "Variance of k_a’s length", meaning: "0: all keys keep their length", min: 0, max: 1, step: 0.05, value: 0.5 };
-const KEYS = { name: "keys", title: "Keys", meaning: "number of keys", min: 2, max: 64, step: 1, value: 8 };
+const SEED_SLIDER = { name: "seed", title: "Random numbers", meaning: "another seed draws others", min: 0, max: 20, step: 1, value: 0 };
+const BETA_SLIDER = { name: "beta", title: "β", meaning: "length of the query", min: 1, max: 30, step: 0.5, value: 10 };
+const LENGTH_VARIANCE_SLIDER = { name: "variance", title: "Variance of k_a’s length", meaning: "0: all keys keep their length", min: 0, max: 1, step: 0.05, value: 0.5 };
+const KEY_COUNT_SLIDER = { name: "keys", title: "Keys", meaning: "number of keys", min: 2, max: 64, step: 1, value: 8 };
 
 const LABS = new Map([
   ["scaling", {
     controls: [
       { name: "power", title: "Width h", meaning: "of queries and keys", min: 1, max: 10, step: 1, value: 6, format: (power) => `${2 ** power}` },
       { name: "length", title: "Keys", meaning: "number of keys", min: 4, max: 64, step: 4, value: 32 },
-      SEED,
+      SEED_SLIDER,
     ],
     compute({ power, length, seed }) {
       const measured = [false, true].map((divides) => range(1, 10).map((each) => {
@@ -42,9 +42,9 @@ const LABS = new Map([
   ["copy", {
     controls: [
       { name: "lead", title: "Lead", meaning: "of one key’s score over the others", min: 0, max: 20, step: 0.5, value: 8 },
-      { ...KEYS, max: 512, value: 64 },
+      { ...KEY_COUNT_SLIDER, max: 512, value: 64 },
       { name: "spread", title: "Spread of the other scores", meaning: "0: all equal", min: 0, max: 2, step: 0.1, value: 0 },
-      SEED,
+      SEED_SLIDER,
     ],
     compute({ lead, keys, spread, seed }) {
       const draw = formulas.normalNumbers(seed);
@@ -67,8 +67,8 @@ const LABS = new Map([
     controls: [
       { name: "beta", title: "β", meaning: "length of the query β(k_a + k_b)", min: 0, max: 16, step: 0.5, value: 8 },
       { name: "longer", title: "k_a is longer by", meaning: "0%: all keys have length 1", min: 0, max: 0.5, step: 0.01, value: 0, format: (value) => `${Math.round(100 * value)}%` },
-      { ...KEYS, max: 32, value: 16 },
-      SEED,
+      { ...KEY_COUNT_SLIDER, max: 32, value: 16 },
+      SEED_SLIDER,
     ],
     compute({ beta, longer, keys: count, seed }) {
       const draw = formulas.normalNumbers(seed);
@@ -88,8 +88,8 @@ const LABS = new Map([
       };
     },
   }],
-  ["one-head", { controls: [BETA, LENGTH, KEYS, SEED], compute: (values) => headsLab(values, [1]) }],
-  ["two-heads", { controls: [{ ...BETA, value: 20 }, LENGTH, KEYS, SEED], compute: (values) => headsLab(values, [1, 2]) }],
+  ["one-head", { controls: [BETA_SLIDER, LENGTH_VARIANCE_SLIDER, KEY_COUNT_SLIDER, SEED_SLIDER], compute: (values) => headsLab(values, [1]) }],
+  ["two-heads", { controls: [{ ...BETA_SLIDER, value: 20 }, LENGTH_VARIANCE_SLIDER, KEY_COUNT_SLIDER, SEED_SLIDER], compute: (values) => headsLab(values, [1, 2]) }],
   ["positions", {
     controls: [
       { name: "width", title: "Width", meaning: "of the position vectors", min: 4, max: 256, step: 2, value: 130 },
@@ -130,8 +130,8 @@ const LABS = new Map([
 function headsLab({ beta, variance, keys, seed }, heads) {
   const draw = formulas.normalNumbers(seed);
   const values = formulas.randomMatrix(keys, 32, draw);
-  const noise = () => Math.sqrt(ALPHA) * draw();
-  const samples = Array.from({ length: SAMPLES }, () => Array.from({ length: keys }, (_, key) => [(key === 0) + noise() + (key === 0 ? Math.sqrt(variance) * draw() : 0), (key === 1) + noise()]));
+  const noise = () => Math.sqrt(KEY_VARIANCE) * draw();
+  const samples = Array.from({ length: SAMPLE_COUNT }, () => Array.from({ length: keys }, (_, key) => [(key === 0) + noise() + (key === 0 ? Math.sqrt(variance) * draw() : 0), (key === 1) + noise()]));
   const kept = samples.filter(([[length]]) => length >= 0);
   const weights = heads.map((count) => kept.map((products) => formulas.headWeights(products, beta, count)));
   const single = (list) => list.filter(([a]) => a >= 0.9 || a <= 0.1).length / list.length;
@@ -144,18 +144,18 @@ function headsLab({ beta, variance, keys, seed }, heads) {
     name: names[count - 1], className: `run-${2 - count}`, dots: true,
     points: bins.map((low) => [low, weights[i].filter(([a]) => a >= low - 0.025 && a < low + 0.025).length / kept.length]),
   }));
-  const reversed = 1 - kept.length / SAMPLES;
+  const reversed = 1 - kept.length / SAMPLE_COUNT;
   const variances = weights.map((list) => formulas.outputVariance(list, values));
   const figures = heads.map((count, i) => `${capitalize(names[count - 1])}: ${percent(near(weights[i]))} of the samples are close to the average, ${percent(single(weights[i]))} are almost one value only; variance of the output ${round(variances[i])} (coin toss: 1)`);
   const predicted = heads.length === 1
-    ? `Predicted by the normal distribution: one value only in ${percent(formulas.predictSingle(beta, variance, ALPHA))}, reversed in ${percent(formulas.predictReversed(variance, ALPHA))}.`
-    : `Its own head is predicted to miss k_a in ${percent(formulas.predictMisses(beta, keys, variance, ALPHA))}.`;
+    ? `Predicted by the normal distribution: one value only in ${percent(formulas.predictSingle(beta, variance, KEY_VARIANCE))}, reversed in ${percent(formulas.predictReversed(variance, KEY_VARIANCE))}.`
+    : `Its own head is predicted to miss k_a in ${percent(formulas.predictMisses(beta, keys, variance, KEY_VARIANCE))}.`;
   return {
     charts: [
       { title: "Weight of v_a, by the length of k_a", format: percent, formatX: (x) => round(x, 2), cursor: 1, series: byLength },
       { title: "How often each weight of v_a occurs", format: percent, formatX: percent, cursor: 0.5, series: histogram },
     ],
-    summary: `${figures.join(". ")}. k_a is reversed in ${percent(reversed)} of ${SAMPLES} samples, which are left out. ${predicted}`,
+    summary: `${figures.join(". ")}. k_a is reversed in ${percent(reversed)} of ${SAMPLE_COUNT} samples, which are left out. ${predicted}`,
   };
 }
 

@@ -3,11 +3,11 @@
 
 import { truncate } from "./dom.js";
 
-const GAP = 10; // pixels between the centre of a dot and its label
+const DOT_GAP = 10; // pixels between the centre of a dot and its label
 const LINE_HEIGHT = 15; // pixels
-const MARGIN = 3; // pixels between labels, and between a label and the frame
-const LENGTHS = [Infinity, 20, 12, 7]; // characters that a label is shortened to
-const LINES_AWAY = [0, 1, -1, 2, -2, 3, -3, 4, -4]; // rows that a label may be above or below its dot
+const LABEL_MARGIN = 3; // pixels between labels, and between a label and the frame
+const LABEL_LENGTHS = [Infinity, 20, 12, 7]; // characters that a label is shortened to
+const ROW_OFFSETS = [0, 1, -1, 2, -2, 3, -3, 4, -4]; // rows that a label may be above or below its dot
 
 let measuring = null; // the context of a canvas that measures texts, created when the first labels are placed
 
@@ -30,7 +30,7 @@ export function placeLabels(svg, dots, { width, height, maxLength }) {
   const circles = dots.map(({ x, y }) => ({ left: x - 5, right: x + 5, top: y - 5, bottom: y + 5 }));
   return dots.map((dot, i) => {
     const others = circles.filter((_, n) => n !== i);
-    const isFree = (box) => isInside(box, width, height) && !taken.some((other) => overlap(box, other, MARGIN));
+    const isFree = (box) => isInside(box, width, height) && !taken.some((other) => overlap(box, other, LABEL_MARGIN));
     const options = candidates(dot, maxLength, measure).filter(({ box }) => isFree(box));
     const found = options.find(({ box }) => !others.some((other) => overlap(box, other, 0))) ?? options[0];
     if (!found) return null;
@@ -41,11 +41,11 @@ export function placeLabels(svg, dots, { width, height, maxLength }) {
 
 // All labels of a dot, the best first: long before short, near before far, on the right before on the left.
 function candidates({ x, y, text, isBold = false }, maxLength, measure) {
-  const texts = [...new Set(LENGTHS.map((length) => truncate(text, Math.min(length, maxLength))))];
+  const texts = [...new Set(LABEL_LENGTHS.map((length) => truncate(text, Math.min(length, maxLength))))];
   return texts.flatMap((shown) => {
     const size = measure(shown, isBold);
-    return LINES_AWAY.flatMap((lines) => [1, -1].map((side) => {
-      const [dx, dy] = [side * GAP, lines * LINE_HEIGHT];
+    return ROW_OFFSETS.flatMap((lines) => [1, -1].map((side) => {
+      const [dx, dy] = [side * DOT_GAP, lines * LINE_HEIGHT];
       const left = side > 0 ? x + dx : x + dx - size;
       const box = { left, right: left + size, top: y + dy - LINE_HEIGHT / 2, bottom: y + dy + LINE_HEIGHT / 2 };
       return { box, label: { text: shown, x: dx, y: dy, anchor: side > 0 ? "start" : "end" } };
@@ -54,7 +54,7 @@ function candidates({ x, y, text, isBold = false }, maxLength, measure) {
 }
 
 function isInside({ left, right, top, bottom }, width, height) {
-  return left >= MARGIN && right <= width - MARGIN && top >= MARGIN && bottom <= height - MARGIN;
+  return left >= LABEL_MARGIN && right <= width - LABEL_MARGIN && top >= LABEL_MARGIN && bottom <= height - LABEL_MARGIN;
 }
 
 function overlap(a, b, margin) {
@@ -65,7 +65,7 @@ function overlap(a, b, margin) {
 export function showLabel(group, label, fullText) {
   const [text, line] = [group.querySelector("text"), group.querySelector("path")];
   group.classList.toggle("label-left-out", !label);
-  const { text: shown, x, y, anchor } = label ?? { text: truncate(fullText, LENGTHS[1]), x: GAP, y: 0, anchor: "start" };
+  const { text: shown, x, y, anchor } = label ?? { text: truncate(fullText, LABEL_LENGTHS[1]), x: DOT_GAP, y: 0, anchor: "start" };
   text.textContent = `\u2068${shown}\u2069`;
   for (const [name, value] of Object.entries({ x, y, dy: "0.34em", "text-anchor": anchor })) text.setAttribute(name, value);
   line.setAttribute("d", y ? `M0 0L${x * 0.8} ${y}` : "");

@@ -9,8 +9,8 @@ import { createLineChart, makeSvg } from "./line_chart.js";
 import { createLogitLens } from "./logit_lens.js";
 import { createTokenNames, START_LABEL, withTokenNames } from "./token_names.js";
 
-const HEIGHT = 440; // pixels of the map of vectors
-const PADDING = 46;
+const MAP_HEIGHT = 440; // pixels of the map of vectors
+const MAP_PADDING = 46;
 const LABEL_LENGTH = 14; // characters
 const PLAY_MS = 900;
 const KIND_TITLES = { encoder: ["Encoder", "tokens of the source"], decoder: ["Decoder", "tokens that it reads"] };
@@ -196,9 +196,9 @@ function createLayers(data, first, onState) {
     const width = Math.max(240, svg.parentElement.clientWidth);
     const extent = (axis) => [Math.min(...all.map((point) => point[axis])), Math.max(...all.map((point) => point[axis]))];
     const [[left, right], [low, high]] = [extent(0), extent(1)];
-    const unit = Math.min((width - 2 * PADDING - 30) / (right - left || 1), (HEIGHT - 2 * PADDING) / (high - low || 1)); // the same for both axes
-    const offset = [(width - unit * (right - left)) / 2 - 20, (HEIGHT - unit * (high - low)) / 2];
-    return { width, place: ([x, y]) => [offset[0] + (x - left) * unit, HEIGHT - offset[1] - (y - low) * unit] };
+    const unit = Math.min((width - 2 * MAP_PADDING - 30) / (right - left || 1), (MAP_HEIGHT - 2 * MAP_PADDING) / (high - low || 1)); // the same for both axes
+    const offset = [(width - unit * (right - left)) / 2 - 20, (MAP_HEIGHT - unit * (high - low)) / 2];
+    return { width, place: ([x, y]) => [offset[0] + (x - left) * unit, MAP_HEIGHT - offset[1] - (y - low) * unit] };
   }
 
   function draw() {
@@ -207,16 +207,16 @@ function createLayers(data, first, onState) {
     slider.value = open.state;
     slider.setAttribute("aria-valuetext", stack.states[open.state]);
     const { width, place } = scales();
-    svg.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
+    svg.setAttribute("viewBox", `0 0 ${width} ${MAP_HEIGHT}`);
     svg.setAttribute("width", width);
-    svg.setAttribute("height", HEIGHT);
+    svg.setAttribute("height", MAP_HEIGHT);
     const { points, explained: shares } = projection();
     const dots = stack.tokens.map((token, i) => {
       const [x, y] = place(points[open.state][i]);
       return { i, x, y, text: label(token, i), isBold: isChosen(i) };
     });
     const byImportance = [...dots].sort((a, b) => b.isBold - a.isBold);
-    const labels = placeLabels(svg, byImportance, { width, height: HEIGHT, maxLength: LABEL_LENGTH });
+    const labels = placeLabels(svg, byImportance, { width, height: MAP_HEIGHT, maxLength: LABEL_LENGTH });
     const groups = [...svg.querySelectorAll("g[role=button]")];
     byImportance.forEach(({ i, x, y, text }, n) => {
       const group = groups[i];

@@ -4,8 +4,8 @@
 
 import { make } from "./dom.js";
 
-const HEIGHT = 190; // pixels
-const MARGIN = { left: 52, right: 14, top: 10, bottom: 24 };
+const CHART_HEIGHT = 190; // pixels
+const PLOT_MARGIN = { left: 52, right: 14, top: 10, bottom: 24 };
 const TICK_SPACING = { x: 60, y: 26 }; // minimum pixels between two ticks
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -64,12 +64,12 @@ export function createLineChart({ title, format, formatX, onPick = null }) {
     const padding = (transform(high) - transform(low)) * 0.06 || Math.abs(transform(high)) * 0.05 || 1;
     const isPositive = low >= 0 && !shown.log;
     const [bottom, top] = [isPositive ? Math.max(0, transform(low) - padding) : transform(low) - padding, transform(high) + padding];
-    const inner = { width: width - MARGIN.left - MARGIN.right, height: HEIGHT - MARGIN.top - MARGIN.bottom };
+    const inner = { width: width - PLOT_MARGIN.left - PLOT_MARGIN.right, height: CHART_HEIGHT - PLOT_MARGIN.top - PLOT_MARGIN.bottom };
     const span = right - left || 1;
     return {
-      x: (value) => MARGIN.left + ((value - left) / span) * inner.width,
-      y: (value) => MARGIN.top + (1 - (transform(value) - bottom) / (top - bottom)) * inner.height,
-      inverseX: (pixel) => Math.max(left, Math.min(right, left + ((pixel - MARGIN.left) / inner.width) * span)),
+      x: (value) => PLOT_MARGIN.left + ((value - left) / span) * inner.width,
+      y: (value) => PLOT_MARGIN.top + (1 - (transform(value) - bottom) / (top - bottom)) * inner.height,
+      inverseX: (pixel) => Math.max(left, Math.min(right, left + ((pixel - PLOT_MARGIN.left) / inner.width) * span)),
       xTicks: niceTicks(left, right, inner.width / TICK_SPACING.x),
       yTicks: shown.log ? logTicks(10 ** bottom, 10 ** top) : niceTicks(bottom, top, inner.height / TICK_SPACING.y),
       width,
@@ -90,25 +90,25 @@ export function createLineChart({ title, format, formatX, onPick = null }) {
     const width = Math.max(160, svg.parentElement.clientWidth || root.clientWidth);
     scale = measure(width);
     svg.setAttribute("width", width);
-    svg.setAttribute("height", HEIGHT);
-    svg.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
+    svg.setAttribute("height", CHART_HEIGHT);
+    svg.setAttribute("viewBox", `0 0 ${width} ${CHART_HEIGHT}`);
     empty.textContent = scale ? "" : shown.message;
     svg.toggleAttribute("hidden", !scale);
     if (!scale) {
       svg.replaceChildren();
       return values.replaceChildren();
     }
-    const bottom = HEIGHT - MARGIN.bottom;
+    const bottom = CHART_HEIGHT - PLOT_MARGIN.bottom;
     const horizontal = scale.yTicks.flatMap((tick) => [
-      makeSvg("line", { class: "chart-grid", x1: MARGIN.left, x2: width - MARGIN.right, y1: scale.y(tick), y2: scale.y(tick) }),
-      makeSvg("text", { x: MARGIN.left - 6, y: scale.y(tick), dy: "0.32em", "text-anchor": "end" }, format(tick)),
+      makeSvg("line", { class: "chart-grid", x1: PLOT_MARGIN.left, x2: width - PLOT_MARGIN.right, y1: scale.y(tick), y2: scale.y(tick) }),
+      makeSvg("text", { x: PLOT_MARGIN.left - 6, y: scale.y(tick), dy: "0.32em", "text-anchor": "end" }, format(tick)),
     ]);
     const vertical = scale.xTicks.map((tick) => makeSvg("text", { x: Math.min(scale.x(tick), width - 2), y: bottom + 16, "text-anchor": scale.x(tick) > width - 26 ? "end" : "middle" }, formatX(tick)));
     const lines = shown.series.map(({ points, className, faint, dots }) => makeSvg("g", { class: `chart-series ${className}${faint ? " chart-faint" : ""}` },
       makeSvg("path", { d: path(points) }),
       ...(dots ? points.filter(([, y]) => y !== null && (!shown.log || y > 0)).map(([x, y]) => makeSvg("circle", { cx: scale.x(x), cy: scale.y(y), r: 2.6 })) : [])));
-    svg.replaceChildren(...horizontal, makeSvg("line", { class: "chart-axis", x1: MARGIN.left, x2: width - MARGIN.right, y1: bottom, y2: bottom }),
-      ...vertical, ...lines, makeSvg("line", { class: "chart-cursor", y1: MARGIN.top, y2: bottom }));
+    svg.replaceChildren(...horizontal, makeSvg("line", { class: "chart-axis", x1: PLOT_MARGIN.left, x2: width - PLOT_MARGIN.right, y1: bottom, y2: bottom }),
+      ...vertical, ...lines, makeSvg("line", { class: "chart-cursor", y1: PLOT_MARGIN.top, y2: bottom }));
     drawCursor();
   }
 

@@ -5,7 +5,7 @@ import { addScrollFade, make, truncate, visibleToken } from "./dom.js";
 import { colour, layOut, MIN_NUMBER_CELL, resizeCanvas, textColourOn } from "./heat_map.js";
 
 const ZOOM_STEPS = [1, 1.5, 2, 3, 4];
-const MAX_CELL = 64; // pixels, however far one zooms in
+const MAX_CELL_SIZE = 64; // pixels, however far one zooms in
 const MAX_VISIBLE_SHARE = 0.8; // of the window's height, for a map that is zoomed in
 
 // `style` returns a CSS variable, `ramp` the colours of the weights.
@@ -25,9 +25,9 @@ export function createMatrix({ style, ramp, id }) {
     const family = style("font-family");
     const room = box.clientWidth - 8;
     layout = layOut(room, rows, columns, family);
-    if (zoom) layout = layOut(room, rows, columns, family, Math.min(MAX_CELL, Math.round(layout.cell * ZOOM_STEPS[zoom])));
+    if (zoom) layout = layOut(room, rows, columns, family, Math.min(MAX_CELL_SIZE, Math.round(layout.cell * ZOOM_STEPS[zoom])));
     zoomOut.disabled = zoom === 0;
-    zoomIn.disabled = zoom === ZOOM_STEPS.length - 1 || layout.cell >= MAX_CELL;
+    zoomIn.disabled = zoom === ZOOM_STEPS.length - 1 || layout.cell >= MAX_CELL_SIZE;
     Object.assign(size.style, { width: `${layout.width}px`, height: `${layout.height}px` });
     const maxHeight = zoom ? Math.round(MAX_VISIBLE_SHARE * innerHeight) : Infinity;
     box.style.maxHeight = zoom ? `${maxHeight + 8}px` : "";

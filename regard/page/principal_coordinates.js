@@ -1,14 +1,14 @@
 // Principal component analysis of a few vectors: the coordinates on the two directions of largest variance. They are found from
 // the products of the centred vectors, a small matrix, by power iteration.
 
-const ITERATIONS = 500;
+const POWER_ITERATIONS = 500;
 const dot = (a, b) => a.reduce((sum, value, i) => sum + value * b[i], 0);
 
 // The eigenvector of a symmetric matrix with the largest eigenvalue, and that eigenvalue.
 function largestEigenvector(matrix) {
   let vector = matrix.map((_, i) => Math.sin(1 + i)); // any start that is not orthogonal to it
   let value = 0;
-  for (let n = 0; n < ITERATIONS; n += 1) {
+  for (let n = 0; n < POWER_ITERATIONS; n += 1) {
     const next = matrix.map((row) => dot(row, vector));
     value = Math.sqrt(dot(next, next));
     if (value < 1e-12) return { vector: vector.map(() => 0), value: 0 };

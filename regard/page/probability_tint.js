@@ -2,19 +2,19 @@
 
 import { make, percent } from "./dom.js";
 
-const SURE = 0.9; // probability from which nothing is tinted: training with label smoothing allows hardly more
-const UNLIKELY = 0.5; // probability below which a word is underlined where colours are forced
-const LEGEND = [0.9, 0.5, 0.1, 0.01];
+const MIN_UNTINTED_PROBABILITY = 0.9; // probability from which nothing is tinted: training with label smoothing allows hardly more
+const MIN_LIKELY_PROBABILITY = 0.5; // probability below which a word is underlined where colours are forced
+const LEGEND_PROBABILITIES = [0.9, 0.5, 0.1, 0.01];
 
 export function tint(element, probability) {
-  element.style.setProperty("--doubt", Math.sqrt(Math.max(0, 1 - probability / SURE))); // small doubts are visible, too
+  element.style.setProperty("--doubt", Math.sqrt(Math.max(0, 1 - probability / MIN_UNTINTED_PROBABILITY))); // small doubts are visible, too
   element.classList.add("tint");
-  element.classList.toggle("tint-unlikely", probability < UNLIKELY);
+  element.classList.toggle("tint-unlikely", probability < MIN_LIKELY_PROBABILITY);
 }
 
 // A line with a tint for each of some probabilities.
 export function createTintLegend() {
-  const samples = LEGEND.map((probability) => {
+  const samples = LEGEND_PROBABILITIES.map((probability) => {
     const sample = make("span", {}, percent(probability));
     tint(sample, probability);
     return sample;

@@ -11,27 +11,27 @@ const TYPING_PAUSE_MS = 350; // time without a keystroke before a request is sen
 const CLASSES_SHOWN = 12;
 const FILLINGS_SHOWN = 10;
 const LABEL_COLOURS = 8; // number of colours in app.css that labels share
-const UNCERTAIN = 0.5; // probability below which a label is marked as uncertain
-const MASK = "<mask>";
+const MIN_CERTAIN_PROBABILITY = 0.5; // probability below which a label is marked as uncertain
+const MASK_TOKEN = "<mask>";
 const TASKS = new Map([
   ["classify", { title: "Classify", summary: "the class of a text", result: "Class", placeholder: "Type a text", show: showClasses }],
   ["tag", { title: "Tag", summary: "a label for each word", result: "Labels", placeholder: "Type a sentence", show: showLabels }],
-  ["fill", { title: "Fill", summary: "tokens for a mask", result: "Tokens for the mask", placeholder: `Type a text with ${MASK} in place of a word`, show: showFillings }],
+  ["fill", { title: "Fill", summary: "tokens for a mask", result: "Tokens for the mask", placeholder: `Type a text with ${MASK_TOKEN} in place of a word`, show: showFillings }],
   ["embed", { title: "Compare", summary: "the nearest sentences", result: "Nearest first", placeholder: "Type a sentence", show: showNeighbours }],
 ]);
 const COMPARE_HINT = "Cosine similarity of the vectors, each the mean over the tokens of a sentence: 1 means the same direction, 0"
   + " unrelated ones. A model that was not trained to compare sentences mostly compares their words.";
-const NO_MASK = `Write ${MASK} in place of a word, or press “Insert ${MASK}”.`;
+const NO_MASK = `Write ${MASK_TOKEN} in place of a word, or press “Insert ${MASK_TOKEN}”.`;
 // Texts to start with, by language; those of null are for models of other or unknown languages.
-const EXAMPLES = new Map([
+const EXAMPLE_TEXTS = new Map([
   ["fr", {
     text: "Le petit chat noir dort sur la table.",
-    masked: `Le chat ${MASK} sur la table.`,
+    masked: `Le chat ${MASK_TOKEN} sur la table.`,
     others: ["Un chien dort sous la table.", "Elle mange une pomme.", "Le petit chat dort.", "Où est la gare ?"],
   }],
   [null, {
     text: "A cat sleeps on the table.",
-    masked: `The cat ${MASK} on the table.`,
+    masked: `The cat ${MASK_TOKEN} on the table.`,
     others: ["A dog lies under the table.", "She is eating an apple.", "The kitten is asleep.", "Where is the station?"],
   }],
 ]);
@@ -42,7 +42,7 @@ export function readView({ models, saveState }) {
   const { field, fit } = createTextField({ id: "read-text", rows: 3 });
   const others = createTextField({ id: "read-others", rows: 4, class: "plain" });
   const othersPart = make("div", { class: "others" }, make("label", { for: "read-others" }, "Compare with, one sentence per line"), others.field);
-  const insert = make("button", { type: "button" }, `Insert ${MASK}`);
+  const insert = make("button", { type: "button" }, `Insert ${MASK_TOKEN}`);
   const [heading, result] = [make("h2", {}), make("div", { class: "reading", "aria-live": "polite" })];
   const choices = make("fieldset", { class: "attention-kinds" });
   const { notice, request, cancel } = createRequests(() => load());
@@ -112,7 +112,7 @@ export function readView({ models, saveState }) {
   // Puts a token in place of the mask with this number.
   function pick(number, token) {
     let count = -1;
-    field.value = field.value.replaceAll(MASK, (mask) => (++count === number ? token.trim() : mask));
+    field.value = field.value.replaceAll(MASK_TOKEN, (mask) => (++count === number ? token.trim() : mask));
     onInput(true);
     field.focus();
   }
@@ -124,7 +124,7 @@ export function readView({ models, saveState }) {
   }
 
   insert.addEventListener("click", () => {
-    field.setRangeText(MASK, field.selectionStart, field.selectionEnd, "end");
+    field.setRangeText(MASK_TOKEN, field.selectionStart, field.selectionEnd, "end");
     field.focus();
     onInput();
   });
@@ -137,7 +137,7 @@ export function readView({ models, saveState }) {
     },
     update(options) {
       model.select(options.get("model"));
-      const example = EXAMPLES.get(model.selected().source) ?? EXAMPLES.get(null);
+      const example = EXAMPLE_TEXTS.get(model.selected().source) ?? EXAMPLE_TEXTS.get(null);
       updateTask(options.get("task"));
       field.value = options.get("text") ?? (task === "fill" ? example.masked : example.text);
       others.field.value = options.get("others") ?? example.others.join("\n");
@@ -151,7 +151,7 @@ export function readView({ models, saveState }) {
 function requestFor(task, model, text, sentences) {
   if (!text.trim() || (task === "embed" && !sentences.length)) return null;
   if (task === "embed") return ["/v1/embeddings", { model, input: [text, ...sentences] }];
-  if (task === "fill") return text.includes(MASK) ? ["/api/fill", { model, text, k: FILLINGS_SHOWN }] : null;
+  if (task === "fill") return text.includes(MASK_TOKEN) ? ["/api/fill", { model, text, k: FILLINGS_SHOWN }] : null;
   return [`/api/${task}`, { model, texts: [text] }];
 }
 
@@ -172,7 +172,7 @@ function showLabels({ results: [words] }) {
   const readout = make("p", { class: "hint" }, `${pointingHint("a word", "the probability of its label")} A question mark means less than 50%.`);
   const names = [...new Set(words.map(({ label }) => spanName(label)))];
   const tagged = words.map(({ word, label, probability }, i) => {
-    const isUncertain = probability < UNCERTAIN;
+    const isUncertain = probability < MIN_CERTAIN_PROBABILITY;
     const colour = label === "O" ? "none" : names.indexOf(spanName(label)) % LABEL_COLOURS;
     const element = make("ruby", { class: `label-${colour}${isUncertain ? " uncertain" : ""}`, tabindex: i ? -1 : 0 },
       make("bdi", {}, visibleText(word)), make("rt", {}, isUncertain ? `${label}?` : label));
@@ -188,7 +188,7 @@ function showLabels({ results: [words] }) {
 const spanName = (label) => label.replace(/^[BI]-/, "");
 
 function showFillings({ masks }, { text }, pick, fillAll) {
-  const filled = masks.length === 1 ? masks[0][0].text : masks.reduce((rest, [best]) => rest.replace(MASK, () => best.token.trim()), text);
+  const filled = masks.length === 1 ? masks[0][0].text : masks.reduce((rest, [best]) => rest.replace(MASK_TOKEN, () => best.token.trim()), text);
   const all = make("button", { type: "button" }, masks.length > 1 ? "Fill all masks" : "Fill the mask");
   all.addEventListener("click", () => fillAll(filled));
   const sentence = make("p", { class: "result read-filled", dir: "auto" }, filled);

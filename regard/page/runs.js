@@ -10,7 +10,7 @@ const POLL_MS = 2500; // time between two requests for a run that is being train
 const PLAY_MS = 450; // time that each moment is shown while playing
 const SAVE_DELAY_MS = 200; // time that a step is shown before it is written to the URL
 const MAX_COLOURS = 8; // number of colours in runs.css
-const STATES = { waiting: "starting", running: "training", finished: "finished", stopped: "stopped" };
+const STATE_LABELS = { waiting: "starting", running: "training", finished: "finished", stopped: "stopped" };
 const NO_RUNS = "Runs appear here while they are being trained: their curves, samples of what they write, and how their heads emerge.";
 const COMMANDS = [
   ["Train a small translator and watch it:", "regard train petit-fr-en --watch"],
@@ -121,7 +121,7 @@ export function runsView({ saveState }) {
         save();
       });
       const progress = make("progress", { max: steps || 1, value: step, "aria-hidden": "true" });
-      const about = `${title && title !== name ? `${title} · ` : ""}${STATES[state]} · step ${formatStep(step)} of ${formatStep(steps)} · ${formatNumber(parameters)} parameters`;
+      const about = `${title && title !== name ? `${title} · ` : ""}${STATE_LABELS[state]} · step ${formatStep(step)} of ${formatStep(steps)} · ${formatNumber(parameters)} parameters`;
       return make("label", { class: `run-choice ${colourOf(name)} run-${state}` }, input, make("span", { class: "run-swatch" }), make("b", {}, name), make("small", {}, about), progress);
     });
     choices.replaceChildren(make("legend", {}, "Runs"), ...items);

@@ -10,7 +10,7 @@ const LAST_FRAME_MS = 2000;
 const SETTLE_MS = 60; // time for a view to draw a frame
 const WHOLE_VIEW = "The whole view";
 // Controls that show nothing and cannot work in a file without scripts.
-const ACTIONS = "button.main, button.play, .examples, .matrix-zoom, .target-language button, .tools > button, .notice, .skip";
+const ACTION_SELECTOR = "button.main, button.play, .examples, .matrix-zoom, .target-language button, .tools > button, .notice, .skip";
 // Other controls show something, such as a token and its probability: they look as on the page, and do nothing.
 const INACTIVE_STYLE = "label, [aria-disabled] { pointer-events: none; }"; // a label would toggle its checkbox
 
@@ -126,7 +126,7 @@ export function createTakeAway(currentView) {
     const fields = original.querySelectorAll("input, textarea, select");
     copy.querySelectorAll("input, textarea, select").forEach((field, i) => freeze(field, fields[i]));
     copy.querySelectorAll("a").forEach((link) => link.removeAttribute("href")); // other views are not in the file
-    copy.querySelectorAll(ACTIONS).forEach((element) => element.remove());
+    copy.querySelectorAll(ACTION_SELECTOR).forEach((element) => element.remove());
     copy.querySelectorAll("button").forEach((button) => setInactive(button));
     const focusable = "[tabindex='0']:not(button, input, textarea, select, [role=region])"; // regions are scrolled with the keyboard
     copy.querySelectorAll(focusable).forEach((element) => element.setAttribute("tabindex", -1));

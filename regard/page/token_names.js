@@ -6,11 +6,11 @@ export const START_LABEL = "start";
 export const END_LABEL = "end";
 // Labels of tokens that are parts of a character. All bytes of such a character are 80 or higher: other escapes are text, or
 // stand for control characters.
-const BYTES = /(?:\\x[89a-f][0-9a-f])+/g;
+const BYTE_LABELS = /(?:\\x[89a-f][0-9a-f])+/g;
 
 // The text of the labels of one word: without the dots of its pieces, and with the characters that its bytes make up.
 export function joinLabels(labels) {
-  return labels.map((label, i) => (i ? label.replace(/^·/, "") : label)).join("").replace(BYTES, decodeBytes);
+  return labels.map((label, i) => (i ? label.replace(/^·/, "") : label)).join("").replace(BYTE_LABELS, decodeBytes);
 }
 
 function decodeBytes(text) {
