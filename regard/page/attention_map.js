@@ -208,9 +208,10 @@ export function createAttentionMap(root, data, { onChange = () => {}, more = [],
     const colours = ramp();
     [...list.children].forEach((button, i) => {
       const share = shares[i];
-      const rgb = share === null ? null : colour(colours, share);
+      const isLater = list === view.queries && state.lastRow !== null && i > state.lastRow; // it is not written yet
+      const rgb = share === null || isLater ? null : colour(colours, share);
       button.setAttribute("aria-pressed", i === chosen);
-      button.classList.toggle("attention-later", list === view.queries && state.lastRow !== null && i > state.lastRow);
+      button.classList.toggle("attention-later", isLater);
       button.tabIndex = i === (chosen ?? 0) ? 0 : -1;
       button.style.backgroundColor = rgb ? `rgb(${rgb})` : i === active ? "var(--edge)" : "";
       button.style.color = rgb ? textColourOn(rgb) : "";

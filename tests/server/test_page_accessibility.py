@@ -16,7 +16,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(absent), reason=f"not he
 VIEWS = {
     f"#/translate?{urlencode({'source': SENTENCE})}": ".alternatives li",
     LOOK: ".beam",
+    f"{LOOK}&kind=cross&layer=1&head=2&step=3": ".attention-later",
     "#/write?model=writer&text=the+cat": ".write-tokens button",
+    "#/write?model=writer&text=the+cat&top_k=3": ".bar-cut",
     "#/read?model=tagger&text=Oui": ".tagged ruby",
     "#/labs/scaling": ".lab-try path",
 }
