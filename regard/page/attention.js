@@ -81,14 +81,15 @@ export function attentionView({ models, saveState, isFirstScreen = false }) {
   function apply(next) {
     changes = next;
     if (changes.from.length) target.field.value = ""; // another translation is searched for
-    saveState("look", { ...inputs(), ...parameters() }, { push: true });
-    load();
+    const texts = { ...requested, ...(changes.from.length ? { target: "" } : {}) }; // what is typed but not submitted stays in the form
+    saveState("look", { ...texts, ...parameters() }, { push: true });
+    load(texts);
   }
 
-  async function load() {
+  async function load(texts = inputs()) {
     const number = (loads += 1);
     updateForm();
-    requested = inputs();
+    requested = texts;
     if (!requested.source) {
       cancel();
       return clear();

@@ -78,19 +78,25 @@ export function wordPositions(tokens, words) {
 // Silenced heads by layer, in words.
 function byLayer(keys) {
   const layers = new Map();
-  for (const key of keys) {
+  for (const key of sortHeads(keys)) {
     const [kind, layer, head] = key.split(".");
     const name = layerName(kind, layer);
     layers.set(name, [...(layers.get(name) ?? []), { head, key }]);
   }
-  return [...layers].map(([name, heads]) => [`${name}, ${heads.length === 1 ? "head" : "heads"} ${heads.map(({ head }) => head).join(" ")}`, heads.map(({ key }) => key)]);
+  return [...layers].map(([name, heads]) => [`${name}, ${heads.length === 1 ? "head" : "heads"} ${joinNumbers(heads.map(({ head }) => head))}`, heads.map(({ key }) => key)]);
 }
+
+const joinNumbers = (numbers) => (numbers.length > 1 ? `${numbers.slice(0, -1).join(", ")} and ${numbers.at(-1)}` : `${numbers}`);
 
 const toggled = (list, items, isOn) => (isOn ? [...new Set([...list, ...items])] : list.filter((item) => !items.includes(item)));
 
-export function silence(changes, heads, isSilent) {
+function sortHeads(keys) {
   const order = (key) => KINDS.indexOf(key.split(".")[0]) * 1e6 + Number(key.split(".")[1]) * 1e3 + Number(key.split(".")[2]);
-  return { ...changes, off: toggled(changes.off, heads, isSilent).sort((a, b) => order(a) - order(b)) };
+  return [...keys].sort((a, b) => order(a) - order(b));
+}
+
+export function silence(changes, heads, isSilent) {
+  return { ...changes, off: sortHeads(toggled(changes.off, heads, isSilent)) };
 }
 
 export function hide(changes, positions, isHidden) {

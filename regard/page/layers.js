@@ -14,7 +14,7 @@ const MAP_PADDING = 46;
 const LABEL_LENGTH = 14; // characters
 const PLAY_MS = 900;
 const KIND_TITLES = { encoder: ["Encoder", "tokens of the source"], decoder: ["Decoder", "tokens that it reads"] };
-const MAP_HINT = "Each dot is the vector of a token, projected on the two directions in which the vectors differ most (PCA). Near dots"
+const MAP_HINT = "Each dot is the vector of a token, projected on the two directions in which the vectors differ most (PCA). Nearby dots"
   + " have similar vectors, as far as two dimensions can show it. Vectors are scaled to the same mean length in each layer,"
   + " and the map is zoomed to the dots.";
 const FINAL_HINT = "The probability that each layer gives to the token which the last one predicts: the layer at which a line rises is"

@@ -14,7 +14,7 @@ export function createSentenceMap(vectors, texts) {
   const svg = makeSvg("svg", { role: "img", "aria-label": `Map of ${texts.length} sentences; the list above has their similarities` });
   const box = make("div", { class: "layers-box" }, svg);
   const root = make("figure", { class: "sentence-map" }, make("figcaption", {}, "Map of the sentences"), box,
-    make("p", { class: "hint" }, `Near dots have similar vectors. The two dimensions show ${Math.round(100 * explained)}% of the variance; the first sentence is marked.`));
+    make("p", { class: "hint" }, `Nearby dots have similar vectors. The two dimensions show ${Math.round(100 * explained)}% of the variance; the first sentence is marked.`));
 
   function draw() {
     const width = Math.max(220, box.clientWidth);

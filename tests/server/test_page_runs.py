@@ -291,7 +291,7 @@ def test_the_attention_view_as_an_interactive_file(opened: Opened, tmp_path: Pat
 
 def test_a_file_of_a_changed_view_says_what_was_changed(opened: Opened, tmp_path: Path) -> None:
     opened.look(f"{LOOK}&off=cross.1.2_cross.1.3&hide=1&set=cross.0.0.1.1.900")
-    silenced = "cross-attention layer 1, heads 2 3 silenced"
+    silenced = "cross-attention layer 1, heads 2 and 3 silenced"
     weight = "cross-attention layer 0, head 0: a weight set to 90%"
     page = opened.context.new_page()
     for part, selector in (("The whole view", ".file-changes"), ("One head", "body > .view > p >> nth=0")):
