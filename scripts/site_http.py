@@ -61,15 +61,18 @@ def endpoint(operation: Mapping[str, Any], components: Mapping[str, Any]) -> Ite
     """The tables of an endpoint's request and response."""
     body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
     if body is not None:
-        yield from object_tables("Request", body, components)
+        yield from object_tables("Fields of the request", body, components, is_request=True)
     answer = operation["responses"]["200"].get("content", {}).get("application/json", {}).get("schema")
     if answer is not None:
-        title, objects = ("Response, a list of objects", answer["items"]) if is_list(answer) else ("Response", answer)
-        yield from object_tables(title, objects, components)
+        kind = "each object in the response, a list" if is_list(answer) else "the response"
+        objects = answer["items"] if is_list(answer) else answer
+        yield from object_tables(f"Fields of {kind}", objects, components, is_request=False)
 
 
-def object_tables(title: str, schema: Mapping[str, Any], components: Mapping[str, Any]) -> Iterator[str]:
-    """A table of an object's fields, then one for each kind of object inside it."""
+def object_tables(
+    title: str, schema: Mapping[str, Any], components: Mapping[str, Any], *, is_request: bool
+) -> Iterator[str]:
+    """A table of an object's fields, then one for each kind of object inside it. Those of a request have defaults."""
     names = {**components, **schema.get("$defs", {})}
     waiting, shown = [(title, schema)], set()
     while waiting:
@@ -78,7 +81,6 @@ def object_tables(title: str, schema: Mapping[str, Any], components: Mapping[str
         fields = described.get("properties", {})
         if not fields:
             continue
-        is_request = title == "Request"
         yield (
             f"{heading}:\n\n| field | type | default | |\n|---|---|---|---|"
             if is_request

@@ -11,7 +11,7 @@ from typer.main import get_command
 
 from regard.cli import app
 from regard.decoding.options import Decoding
-from scripts.site_http import description_of, http_page, object_tables, objects_in, openapi_schema
+from scripts.site_http import description_of, endpoint, http_page, object_tables, objects_in, openapi_schema
 from scripts.site_types import json_type, recipe_type
 
 
@@ -106,6 +106,15 @@ def test_the_page_has_every_endpoint_with_requests_and_responses(page: str) -> N
     assert '| `kind` | "encoder" or "decoder" or "cross" | required | Kind of attention. |' in attend
 
 
+def test_tables_of_an_endpoint_say_whose_fields_they_list() -> None:
+    body = {"content": {"application/json": {"schema": {"properties": {"text": {"type": "string", "default": "a"}}}}}}
+    listed = {"content": {"application/json": {"schema": {"type": "array", "items": {"properties": {"size": {}}}}}}}
+    tables = list(endpoint({"requestBody": body, "responses": {"200": listed}}, {}))
+    titles = [table.partition("\n")[0] for table in tables if ":\n" in table]
+    assert titles == ["Fields of the request:", "Fields of each object in the response, a list:"]
+    assert ["default" in table for table in tables if ":\n" in table] == [True, False]
+
+
 def test_only_lists_of_objects_are_called_lists() -> None:
     """Not an object that is described as an array, nor one of another field."""
     part = {"type": "object", "properties": {"size": {"type": "integer"}}}
@@ -116,8 +125,10 @@ def test_only_lists_of_objects_are_called_lists() -> None:
         ({"anyOf": [{"type": "array", "items": reference}, {"type": "null"}]}, "Each object in `part`"),
     ]
     for details, heading in fields:
-        tables = list(object_tables("Request", {"properties": {"part": details}, "$defs": {"Part": part}}, {}))
-        assert [table.partition(":\n")[0] for table in tables if ":\n" in table] == ["Request", heading]
+        tables = list(
+            object_tables("Title", {"properties": {"part": details}, "$defs": {"Part": part}}, {}, is_request=True)
+        )
+        assert [table.partition(":\n")[0] for table in tables if ":\n" in table] == ["Title", heading]
 
 
 @pytest.mark.parametrize(
