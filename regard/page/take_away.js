@@ -107,7 +107,7 @@ export function createTakeAway(currentView) {
   async function saveHtml() {
     const exportHtml = currentView().exportHtml;
     const text = exportHtml && part.value === WHOLE_VIEW ? await exportHtml(request) : await staticPage();
-    if (!text) throw new Error(notice.textContent || "the server sent no page");
+    if (!text) throw new Error(notice.querySelector("span")?.textContent ?? "the server sent no page");
     return download(new Blob([text], { type: "text/html" }), fileName("html"));
   }
 

@@ -17,9 +17,9 @@ export function createTextTokens({ selectedModel, onBranch }) {
   const legend = createTintLegend();
   const title = make("h3", {});
   const bars = createBars("Alternatives: pick one to continue from it", (item) => onBranch(item.prefix + item.text));
-  const panel = make("section", { class: "write-alternatives", "aria-label": "Alternatives" }, title, bars.list);
   const probabilities = createRequests(() => {});
-  const alternatives = createRequests(() => {});
+  const alternatives = createRequests(() => select(selected));
+  const panel = make("section", { class: "write-alternatives", "aria-label": "Alternatives" }, title, alternatives.notice, bars.list);
   const root = make("div", { class: "write-tokens" }, list, legend, hint, panel);
   let tokens = []; // with their start in the text, probability and rank, or null before they arrive
   let text = "";
@@ -66,16 +66,16 @@ export function createTextTokens({ selectedModel, onBranch }) {
   async function select(i) {
     selected = i;
     draw();
-    if (i === null) return;
+    if (i === null) return alternatives.cancel();
     list.children[i].focus();
     const { label, start, probability } = tokens[i];
     const prefix = [...text].slice(0, start).join(""); // positions count characters as the server does
     title.textContent = `Instead of “${visibleText(label)}” (${percent(probability)})`;
     bars.list.classList.add("stale");
     const response = await alternatives.request("/api/next", { model: selectedModel(), text: prefix, show: ALTERNATIVES_SHOWN });
-    if (!response || selected !== i) return;
+    if (response === undefined || selected !== i) return;
     bars.list.classList.remove("stale");
-    bars.show(response.tokens.map((token) => ({ ...token, prefix, token: token.end ? END_LABEL : visibleText(token.text || token.token) })), visibleText(label));
+    bars.show((response?.tokens ?? []).map((token) => ({ ...token, prefix, token: token.end ? END_LABEL : visibleText(token.text || token.token) })), visibleText(label));
   }
 
   list.addEventListener("keydown", (event) => {

@@ -881,6 +881,20 @@ def test_an_unreachable_server_can_be_retried(opened: Opened) -> None:
     opened.said = [said for said in opened.said if REFUSED not in said]
 
 
+def test_alternatives_of_a_token_can_be_requested_again(opened: Opened) -> None:
+    opened.open("#/write?model=writer&text=the+cat", ".write-tokens button.chip")
+    opened.page.route("**/api/next", lambda route: route.abort())
+    panel = opened.page.locator(".write-alternatives")
+    opened.page.locator(".write-tokens button.chip").first.click()
+    opened.until(lambda: "The server does not respond" in str(panel.text_content()))
+    assert panel.locator(".stale").count() == 0
+    opened.page.unroute("**/api/next")
+    panel.get_by_role("button", name="Try again").click()
+    panel.locator(".bars button").first.wait_for()
+    assert "The server does not respond" not in str(panel.text_content())
+    opened.said = [said for said in opened.said if REFUSED not in said]
+
+
 def test_errors_of_the_server_are_shown(opened: Opened) -> None:
     refusal = {"error": "a text of 90 tokens has too many weights to show: shorten it"}
     opened.page.route("**/api/attend", lambda route: route.fulfill(status=400, json=refusal))

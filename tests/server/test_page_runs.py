@@ -17,7 +17,7 @@ import regard
 from regard.decoding.text_model import Model
 from regard.training.metrics_log import METRICS_FILE
 from tests.support.browser import MISSING, chromium, serving
-from tests.support.opened_page import AXE, Opened
+from tests.support.opened_page import AXE, REFUSED, Opened
 from tests.support.run_folders import REFERENCE, SOURCE, events, write_run
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(MISSING), reason=f"not here: {', '.join(MISSING)}")]
@@ -287,6 +287,17 @@ def test_the_attention_view_as_an_interactive_file(opened: Opened, tmp_path: Pat
     )
     page.close()
     assert said == []
+
+
+def test_an_error_while_a_file_is_saved_is_reported(opened: Opened) -> None:
+    opened.look(LOOK)
+    opened.page.route("**/api/attention-page", lambda route: route.abort())
+    open_menu(opened)
+    opened.page.locator("[data-format=html]").click()
+    hint = ".take-away-menu .hint"
+    opened.until(lambda: "This did not work: The server does not respond" in opened.text(hint))
+    assert opened.text(hint).endswith("still running?")
+    opened.said = [said for said in opened.said if REFUSED not in said]
 
 
 def test_a_file_of_a_changed_view_says_what_was_changed(opened: Opened, tmp_path: Path) -> None:
