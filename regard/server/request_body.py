@@ -1,5 +1,6 @@
 """Parses request bodies, JSON or forms, and validates them against a schema."""
 
+from collections.abc import Sequence
 from email.parser import BytesParser
 from email.policy import HTTP
 from pathlib import Path
@@ -70,13 +71,34 @@ def _validate(model: type[RequestModel], fields: dict[str, Any]) -> RequestModel
     try:
         return model.model_validate(fields)
     except ValidationError as error:
-        errors = error.errors(include_url=False)[:MAX_REPORTED_ERRORS]
+        errors = _of_matching_types(error.errors(include_url=False))[:MAX_REPORTED_ERRORS]
         raise HttpError(400, "; ".join(map(_describe_error, errors))) from None
+
+
+def _of_matching_types(errors: Sequence[Any]) -> list[Any]:
+    """The errors without those of a union's types that a value does not have, unless it has none of them."""
+
+    def has_other_type(error: Any) -> bool:
+        field, *rest = error["loc"] or ("",)
+        return (
+            error["type"].endswith("_type")
+            and any(map(_is_union_type, rest))
+            and any(other["loc"][:1] == (field,) and not other["type"].endswith("_type") for other in errors)
+        )
+
+    return [error for error in errors if not has_other_type(error)]
+
+
+def _is_union_type(part: str | int) -> bool:
+    """Whether a part of a location is pydantic's name of a union's type, as `constrained-str`, and no field."""
+    return isinstance(part, str) and (part.startswith("constrained-") or "[" in part)
 
 
 def _describe_error(error: Any) -> str:
     """The field and the problem, without the value, which is untrusted."""
-    field = ".".join(str(part) for part in error["loc"][:3])
+    field = ".".join([str(part) for part in error["loc"] if not _is_union_type(part)][:3])
+    if error["type"] == "string_too_long":
+        return shorten(f"{field} has more than {error['ctx']['max_length']:,} characters")
     return shorten(f"{field}: {error['msg']}" if field else str(error["msg"]))
 
 

@@ -908,6 +908,18 @@ def test_errors_of_the_server_are_shown(opened: Opened) -> None:
     opened.said = [said for said in opened.said if REFUSED not in said]
 
 
+def test_a_text_that_is_too_long_is_reported_in_plain_words(opened: Opened) -> None:
+    text = "Le chat dort. " * 800
+    fields = {"translate": ("#source", "text"), "write": ("#text", "text"), "read": ("#read-text", "input.0")}
+    for view, (field, name) in fields.items():
+        options = {"task": "embed"} if view == "read" else {}
+        opened.open(f"#/{view}?{urlencode(options)}", field)
+        opened.page.locator(field).fill(text)
+        said = f"{name} has more than 10,000 characters"
+        opened.until(lambda said=said: said in opened.page.locator(".notice").all_text_contents())  # type: ignore[misc]
+    opened.said = [said for said in opened.said if REFUSED not in said]
+
+
 def test_characters_are_counted_near_the_limit(opened: Opened) -> None:
     opened.look()
     field = opened.page.locator("#attention-source")
