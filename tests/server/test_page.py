@@ -818,6 +818,10 @@ def test_bars_are_visible_with_forced_colours(context: Any, address: str, scheme
     for selector in (".bar nav a[aria-current=page]", ".attention-kinds label:has(:checked)"):
         told = "e => getComputedStyle(e).textDecorationLine + getComputedStyle(e).outlineStyle"
         assert opened.page.locator(selector).evaluate(told) != "nonenone"
+    opened.open(f"{LOOK}&step=2", ".attention-later")
+    tokens = opened.page.locator(".attention-queries .attention-token")
+    styles = tokens.evaluate_all("all => all.map(e => getComputedStyle(e).fontStyle)")
+    assert styles == ["normal"] * 2 + ["italic"] * (len(styles) - 2)  # those that are not written yet
     opened.close()
 
 
