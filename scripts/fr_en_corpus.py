@@ -230,23 +230,31 @@ def _with_address(source: str, target: str, with_address: Sequence[Pair], rng: r
 
 def retype(folder: Path, model_name: str, device: str, seed: int = 1) -> None:
     """Write sentences as people type them in haste, with the model's translations of the originals; further everyday
-    phrases and sentences with numbers: retyped.tsv.xz, or retyped-english.tsv.xz for a model that reads English."""
+    phrases and sentences with numbers: retyped.tsv.xz and retyped-validation.tsv.xz, or retyped-english.tsv.xz and
+    retyped-english-validation.tsv.xz for a model that reads English."""
     rng = random.Random(seed)
     model = regard.load(model_name, device=device)
     language = model.source_language or "fr"
     side = ("fr", "en").index(language)
-    sources = [source for name, limit in RETYPED.items() for source in _sample(folder, name, side, limit, rng)]
-    rng.shuffle(sources)  # the corpora in one order would be learned, and forgotten, one after the other
-    targets = model.quick(compiled=device == "cpu").translate(sources)
-    pairs = [pair for pair in zip(sources, targets, strict=True) if is_sound(*pair)]
+    translator = model.quick(compiled=device == "cpu")
+
+    def translated(sources: list[str]) -> list[Pair]:
+        pairs = zip(sources, translator.translate(sources), strict=True)
+        return [pair for pair in pairs if is_sound(*pair)]
+
+    def write(name: str, pairs: list[Pair]) -> None:
+        rng.shuffle(pairs)  # the corpora in one order would be learned, and forgotten, one after the other
+        retyped = (hasty(*pair, language, rng) for pair in pairs)
+        write_pairs(folder / f"{name}.tsv.xz", retyped if side == 0 else (pair[::-1] for pair in retyped))
+
+    pairs = translated(
+        [source for name, limit in RETYPED.items() for source in _sample(folder, name, side, limit, rng)]
+    )
     written = [*read_pairs(PHRASES), *with_numbers(NUMBERS, rng)]
     pairs += [pair if side == 0 else (pair[1], pair[0]) for pair in written * REPEATED]
-    rng.shuffle(pairs)
-    retyped = (hasty(*pair, language, rng) for pair in pairs)
-    if side == 0:
-        write_pairs(folder / "retyped.tsv.xz", retyped)
-    else:
-        write_pairs(folder / "retyped-english.tsv.xz", ((french, english) for english, french in retyped))
+    name = "retyped" if side == 0 else "retyped-english"
+    write(name, pairs)
+    write(f"{name}-validation", translated([pair[side] for pair in read_pairs(folder / "validation.tsv")]))
 
 
 def _sample(folder: Path, name: str, side: int, limit: int, rng: random.Random) -> list[str]:
