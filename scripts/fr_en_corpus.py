@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TextIO
 
 import regard
-from scripts.typed_text import Pair, hasty, with_numbers
+from scripts.typed_text import Pair, hasty, with_numbers, without_final_marks
 
 NUMBER = re.compile(r"\d+")
 EVERYDAY = ("tatoeba", "tatoeba-extra")
@@ -186,15 +186,12 @@ def variations(pairs: list[Pair], with_address: Sequence[Pair], rng: random.Rand
     def some(share: float) -> list[Pair]:
         return rng.sample(pairs, round(share * len(pairs)))
 
-    def unpunctuated(text: str) -> str:
-        return text.rstrip(" .!?…")
-
     changes: list[tuple[float, Callable[[str, str], Pair]]] = [
-        (0.05, lambda source, target: (unpunctuated(source), unpunctuated(target))),
-        (0.07, lambda source, target: (unpunctuated(source).lower(), unpunctuated(target))),
+        (0.05, lambda source, target: (without_final_marks(source), without_final_marks(target))),
+        (0.07, lambda source, target: (without_final_marks(source).lower(), without_final_marks(target))),
         (0.03, lambda source, target: (source.lower(), target)),
         (0.02, lambda source, target: (source.upper(), target.upper())),
-        (0.01, lambda source, target: (unpunctuated(source).upper(), unpunctuated(target).upper())),
+        (0.01, lambda source, target: (without_final_marks(source).upper(), without_final_marks(target).upper())),
         (0.03, lambda source, target: (source.replace("'", "’"), target)),
         (0.02, lambda source, target: _with_emoji(source, target, rng)),
         (0.05, lambda source, target: _with_address(source, target, with_address, rng)),

@@ -111,8 +111,13 @@ def hasty(source: str, target: str, language: str, rng: random.Random) -> Pair:
     if rng.random() < 0.5:
         source = source.lower()
     if rng.random() < 0.4:
-        source, target = source.rstrip(" .!?…"), target.rstrip(" .!?…")
+        source, target = without_final_marks(source), without_final_marks(target)
     return source, target
+
+
+def without_final_marks(text: str) -> str:
+    """The text without the marks at its end, except the dot of a.m. and p.m."""
+    return re.sub(r"(?<![ .!?…])(?<![ap]\.m)[ .!?…]+$", "", text)
 
 
 def without_accents(text: str) -> str:
@@ -150,7 +155,7 @@ def with_numbers(count: int, rng: random.Random) -> Iterator[Pair]:
 
 
 def _price(rng: random.Random) -> Pair:
-    whole = rng.choice((rng.randint(1, 99), rng.randint(100, 999), rng.randint(1_000, 99_999)))
+    whole = rng.choice((rng.randint(2, 99), rng.randint(100, 999), rng.randint(1_000, 99_999)))
     cents = rng.choice(("", "", f"{rng.randint(1, 99):02}", "50", "99"))
     french = _grouped(whole, " ") + (f",{cents}" if cents else "")
     english = _grouped(whole, ",") + (f".{cents}" if cents else "")

@@ -168,7 +168,8 @@ def _faults_file(output: Path) -> Path:
 def _is_list_of_faults(path: Path) -> bool:
     """Whether a file may be such a list, of an earlier job."""
     with path.open("rb") as file:
-        return re.match(rb"\d+\t", file.read(20)) is not None
+        beginning = file.read(20)
+    return not beginning or re.match(rb"\d+\t", beginning) is not None
 
 
 def _first_texts(records: Any) -> list[str]:

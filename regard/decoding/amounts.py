@@ -1,22 +1,44 @@
-"""Numbers and prices in translations: the value and the currency of the source, as the target language writes them.
+"""Numbers and prices in translations: the value and the currency of the source, written as the target language does.
 
-Small models translate the words around a number well, but write 2 500 000 in English, or dollars for euros.
+Small models translate the words around a number well, but write 2 500 000 in English, or dollars for euros. What is
+doubtful is left alone: numbers without a sign or groups that were copied (Python 3.11), and numbers in words.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-SPACES = " \u00a0\u202f"
-SIGNS = "€$£¥"
-CURRENCY_NAME = re.compile(r"\b(?:EUR|USD|GBP|JPY|euros?|dollars?|pounds?|livres?|pfund|yens?)\b", re.IGNORECASE)
+NUMBER_SPACES = " \u00a0\u202f"
+CURRENCY_SIGNS = "€$£¥"
+CURRENCY_NAME = re.compile(
+    r"\b(?:EUR|USD|GBP|JPY|euros?|dollars?|pounds?|livres?|pfund|yens?|cents?|centimes?)\b", re.IGNORECASE
+)
+MAGNITUDE = re.compile(
+    r"\b(?:hundreds?|thousands?|(?:m|b|tr)illions?|\w+ties|cents?|centimes?|centaines?|mille|milliers?|milliards?|années"
+    r"|hundert|tausend|million(?:en)?|milliarden?)\b",
+    re.IGNORECASE,
+)
+"""A word for a round number or a small coin: the number may be written in words."""
 MIN_DIGITS = 3
 """Digits of a number that a translation must contain as digits; shorter ones may be written as words."""
+MIN_PRICE_DIGITS = 2
 MAX_DIGITS = 20
 """Digits of the longest number that is looked for."""
 MAX_AMOUNTS = 100
-"""Amounts of a text that are checked at most, since each is looked for in the whole translation."""
+"""Amounts of a text, and numbers of its translation, that are compared at most."""
+
+_IDENTIFIED = re.compile(r"(?:\b[A-Z]{3,}|\bn[°º]|\b[Nn]o\.?|\b[Tt][ée]l\.?|#)\s?:?\s?\Z")
+"""What is before a number that is a name, such as SIREN 552 100 554."""
+_BEFORE_NUMBER = r"(?<![\w.,:/+])(?<!\w-)"
+_GROUPED = rf"[1-9]\d{{0,2}}(?P<group>[.,{NUMBER_SPACES}])\d{{3}}(?:(?P=group)\d{{3}})*+(?:[.,]\d+)?"
+_WRITTEN_NUMBER = re.compile(
+    rf"(?:(?P<before>[{CURRENCY_SIGNS}])[{NUMBER_SPACES}]?)?(?<![\w.,])(?P<number>{_GROUPED}|\d+(?:[.,]\d+)?)(?![.,]?\d)"
+    rf"(?:[{NUMBER_SPACES}]?(?P<after>[{CURRENCY_SIGNS}])(?![{NUMBER_SPACES}]?\d))?"
+)
+
+Value = tuple[str, str]
+"""The digits of a number before and after the decimal mark, without separators and final zeros."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +55,14 @@ class NumberFormat:
     @property
     def pattern(self) -> str:
         """A regular expression for a number, with the groups `whole` and `decimals`."""
-        group = f"[{SPACES}]" if self.group == " " else re.escape(self.group)
-        return rf"(?P<whole>\d{{1,3}}(?:{group}\d{{3}})+(?!\d)|\d+)(?:{re.escape(self.decimal)}(?P<decimals>\d+))?"
+        group = f"[{NUMBER_SPACES}]" if self.group == " " else re.escape(self.group)
+        decimals = rf"(?:{re.escape(self.decimal)}(?P<decimals>\d+))?"
+        return rf"(?P<whole>[1-9]\d{{0,2}}(?:{group}\d{{3}})+(?!\d)|\d+){decimals}"
+
+    def read(self, number: str) -> Value | None:
+        """The value of a number that is written in this format."""
+        match = re.fullmatch(self.pattern, number)
+        return (re.sub(r"\D", "", match["whole"]), (match["decimals"] or "").rstrip("0")) if match else None
 
     def write(self, amount: "Amount", with_sign: bool = True) -> str:
         """An amount in this format."""
@@ -59,7 +87,7 @@ def number_format(language: str | None) -> NumberFormat | None:
 
 @dataclass(frozen=True)
 class Amount:
-    """A number in a text, perhaps with a currency sign."""
+    """A number in a source, perhaps with a currency sign."""
 
     text: str
     whole: str
@@ -68,43 +96,68 @@ class Amount:
     sign: str
     is_grouped: bool
     """Whether its thousands are separated."""
+    is_percentage: bool
 
-    def occurrences(self, translation: str) -> list[re.Match[str]]:
-        """Where these digits are in a translation, in any format.
+    @property
+    def value(self) -> Value:
+        """Its value, as numbers of a translation are compared with it."""
+        return self.whole, self.decimals.rstrip("0")
 
-        If the amount has a currency sign, those with this sign come first, then those with another.
-        """
-        digits = f"[.,{SPACES}]?".join(self.whole + self.decimals.rstrip("0"))
-        zeros = "0*" if self.decimals.strip("0") else r"(?:[.,]0{1,2})?"
-        before, after = (rf"(?:[{SIGNS}][{SPACES}]?)?", rf"(?:[{SPACES}]?[{SIGNS}])?") if self.sign else ("", "")
-        places = re.finditer(rf"{before}(?<!\d)(?<!\d[.,])(?P<digits>{digits}{zeros})(?![.,]?\d){after}", translation)
-        return sorted(
-            islice(places, MAX_AMOUNTS), key=lambda place: (self.sign not in place[0], not set(place[0]) & set(SIGNS))
-        )
+    @property
+    def has_unit(self) -> bool:
+        """Whether it certainly is a quantity, and not the number of a version or a room."""
+        return bool(self.sign) or self.is_grouped or self.is_percentage
 
-    def is_written(self, text: str, number_format: NumberFormat) -> bool:
-        """Whether a text is this amount, in a format that readers of the language understand."""
-        number = re.fullmatch(number_format.pattern, text.strip(SIGNS + SPACES))
-        if number is None or re.sub(r"\D", "", number["whole"]) != self.whole:
-            return False
-        return (number["decimals"] or "").rstrip("0") == self.decimals.rstrip("0")
+    def is_needed(self, translation: str) -> bool:
+        """Whether a translation that does not have it as a number lacks it."""
+        is_long = len(self.whole + self.decimals) >= (MIN_PRICE_DIGITS if self.sign else MIN_DIGITS)
+        may_be_in_words = self.whole.endswith("0") and MAGNITUDE.search(translation) is not None
+        return is_long and not may_be_in_words
 
 
-def amounts(text: str, number_format: NumberFormat) -> Iterator[Amount]:
-    """The numbers of a text that its translation must contain as digits: prices, and numbers of three digits or more.
+@dataclass(frozen=True)
+class WrittenNumber:
+    """A number in a translation, with the currency sign next to it."""
+
+    match: re.Match[str]
+
+    @property
+    def number(self) -> str:
+        """The number as it is written, without a sign."""
+        return self.match["number"]
+
+    @property
+    def sign(self) -> str:
+        """Its currency sign, if it has one."""
+        return self.match["before"] or self.match["after"] or ""
+
+    @property
+    def values(self) -> set[Value]:
+        """What it may mean: 3,500 is three and a half thousand in English, and three and a half in French."""
+        formats = (ENGLISH, FRENCH, GERMAN, NumberFormat(" ", ".", True))
+        return {value for each_format in formats if (value := each_format.read(self.number))}
+
+
+def amounts(text: str, text_format: NumberFormat) -> Iterator[Amount]:
+    """The numbers of a text that its translation must keep: prices, and numbers of three digits or more.
 
     >>> [amount.text for amount in amounts("3 pulls à 1 249,99 € en 2024, tél. 06 12 34 56 78", FRENCH)]
     ['1 249,99 €', '2024']
     """
     pattern = (
-        rf"(?<![\w.,:/+-])(?<!\d[{SPACES}])(?:(?P<before>[{SIGNS}])[{SPACES}]?)?(?<![\w.,])"
-        rf"{number_format.pattern}(?![.,:/-]?\w)(?![{SPACES}]\d)(?:[{SPACES}]?(?P<after>[{SIGNS}]))?"
+        rf"{_BEFORE_NUMBER}(?<!\d[{NUMBER_SPACES}])(?:(?P<before>[{CURRENCY_SIGNS}])[{NUMBER_SPACES}]?)?(?<![\w.,])"
+        rf"{text_format.pattern}(?![.,:/-]?\w)(?![{NUMBER_SPACES}]\d)"
+        rf"(?:[{NUMBER_SPACES}]?(?P<after>[{CURRENCY_SIGNS}])(?!\d)|(?P<percent>[{NUMBER_SPACES}]?%))?"
     )
-    for number in re.finditer(pattern, text):
-        whole, decimals = re.sub(r"\D", "", number["whole"]), number["decimals"] or ""
-        sign = number["before"] or number["after"] or ""
-        if (sign or len(whole + decimals) >= MIN_DIGITS) and len(whole + decimals) <= MAX_DIGITS:
-            yield Amount(number[0], whole, decimals, sign, whole != number["whole"])
+    for match in re.finditer(pattern, text):
+        whole, decimals = re.sub(r"\D", "", match["whole"]), match["decimals"] or ""
+        sign = match["before"] or match["after"] or ""
+        is_ambiguous = len(decimals) == 3 and len(whole) <= 3 and not sign  # thousands, as another language writes them
+        is_long = MIN_DIGITS <= len(whole + decimals) <= MAX_DIGITS
+        is_name = _IDENTIFIED.search(text[: match.start()][-20:]) is not None
+        if (sign or is_long) and not is_ambiguous and not is_name:
+            amount = match[0].removesuffix(match["percent"] or "")
+            yield Amount(amount, whole, decimals, sign, whole != match["whole"], match["percent"] is not None)
 
 
 def with_amounts(
@@ -115,29 +168,55 @@ def with_amounts(
     >>> with_amounts("It costs $1 249.99.", "Ça coûte 1 249,99 €.", FRENCH, ENGLISH)
     ('It costs €1,249.99.', [])
     """
-    changes: list[tuple[int, int, str]] = []
-    missing = []
-    taken: set[int] = set()
-    found = list(islice(amounts(source, source_format), MAX_AMOUNTS))
-    for amount in sorted(found, key=lambda amount: -len(amount.whole)):  # 100 is not found in 100 000
-        places = amount.occurrences(translation)
-        place = next((place for place in places if taken.isdisjoint(range(*place.span("digits")))), None)
-        if place is None:
-            missing.append(amount)
-        else:
-            taken.update(range(*place.span("digits")))
-            is_sign_elsewhere = translation.count(amount.sign) >= source.count(amount.sign)  # as in 1.5 million €
-            has_unit = CURRENCY_NAME.search(translation) is not None or is_sign_elsewhere
-            changes.append((*place.span(), _corrected(place[0], amount, has_unit, target_format)))
-    for start, end, text in sorted(changes, reverse=True):
-        translation = translation[:start] + text + translation[end:]
-    return translation, missing
+    translation = _with_only_currency(translation, source)
+    expected = list(islice(amounts(source, source_format), MAX_AMOUNTS))
+    numbers = [*map(WrittenNumber, islice(_WRITTEN_NUMBER.finditer(translation), MAX_AMOUNTS))] if expected else []
+    pairs, missing = _pairs(expected, numbers, target_format)
+    names_currency = CURRENCY_NAME.search(translation) is not None
+    for amount, number in sorted(pairs, key=lambda pair: -pair[1].match.start()):
+        is_sign_elsewhere = bool(amount.sign) and translation.count(amount.sign) >= source.count(amount.sign)
+        start, end = number.match.span()
+        corrected = _corrected(number, amount, names_currency or is_sign_elsewhere, target_format)
+        translation = translation[:start] + corrected + translation[end:]
+    return translation, [amount for amount in missing if amount.is_needed(translation)]
 
 
-def _corrected(written: str, amount: Amount, has_unit: bool, target_format: NumberFormat) -> str:
-    """What to write for an amount that a translation has as `written`; `has_unit` if its currency is elsewhere."""
-    is_named = has_unit and not set(written) & set(SIGNS)  # 15 euros for 15 €
-    has_currency = not amount.sign or amount.sign in written or is_named
-    if has_currency and amount.is_written(written, target_format):
-        return written
-    return target_format.write(amount, with_sign=not is_named)
+def _with_only_currency(translation: str, source: str) -> str:
+    """The translation with the currency sign of the source, if that is the only currency there."""
+    signs = set(source) & set(CURRENCY_SIGNS)
+    if len(signs) != 1 or CURRENCY_NAME.search(source):
+        return translation
+    return re.sub(f"[{CURRENCY_SIGNS}]", signs.pop(), translation)
+
+
+def _pairs(
+    expected: list[Amount], numbers: list[WrittenNumber], target_format: NumberFormat
+) -> tuple[list[tuple[Amount, WrittenNumber]], list[Amount]]:
+    """Each amount with the number that is most certainly its translation, and the amounts without one."""
+    is_read_as: tuple[Callable[[Amount, WrittenNumber], bool], ...] = (
+        lambda amount, number: target_format.read(number.number) == amount.value and number.sign == amount.sign,
+        lambda amount, number: target_format.read(number.number) == amount.value and number.sign != "",
+        lambda amount, number: target_format.read(number.number) == amount.value,
+        lambda amount, number: amount.value in number.values,
+    )
+    pairs = []
+    amounts_left, numbers_left = list(expected), list(numbers)
+    for is_pair in is_read_as:
+        for amount in tuple(amounts_left):
+            number = next((number for number in numbers_left if is_pair(amount, number)), None)
+            if number is not None:
+                pairs.append((amount, number))
+                amounts_left.remove(amount)
+                numbers_left.remove(number)
+    return pairs, amounts_left
+
+
+def _corrected(number: WrittenNumber, amount: Amount, has_currency: bool, target_format: NumberFormat) -> str:
+    """What to write for an amount; `has_currency` if the translation has its currency elsewhere, as in 15 euros."""
+    is_readable = target_format.read(number.number) == amount.value or not amount.has_unit
+    has_sign = not amount.sign or number.sign == amount.sign or (not number.sign and has_currency)
+    if is_readable and has_sign:
+        return number.match[0]
+    if has_sign:
+        return number.match[0].replace(number.number, target_format.write(amount, with_sign=False))
+    return target_format.write(amount)

@@ -28,7 +28,7 @@ from regard.decoding.search import Hypothesis
 from regard.decoding.sentence_splitter import ends_with_mark, has_words, needs_space_after, sentences
 from regard.decoding.source_text import in_sentence_case, is_in_capitals, plain_forms
 from regard.decoding.text_stream import text_before_stop
-from regard.decoding.verbatim import Checked, check_verbatim, with_stand_ins, without_stand_ins
+from regard.decoding.verbatim import check_verbatim, with_stand_ins, without_stand_ins
 from regard.model.transformer import Decoder, EncoderDecoder
 
 BATCH_TOKENS = 16_384
@@ -51,7 +51,7 @@ class Translation:
 
     text: str
     score: float
-    """Sum of the log-probabilities of its tokens, the end token included."""
+    """Sum of the log-probabilities of its tokens, the end token included, before its amounts were corrected."""
     penalised: float
     """The score divided by the length penalty: what a beam ranks by."""
     complete: bool
@@ -150,25 +150,37 @@ class Translator:
     def _keep_verbatim(
         self, pieces: Mapping[PieceKey, SourcePiece], translated: dict[PieceKey, list[Translation]]
     ) -> None:
-        """Correct the amounts in translations, and replace those that lack something of their source by better ones."""
+        """Correct the amounts in translations, and search better ones where the best one lacks something."""
         lacking = {}
         for key, piece in pieces.items():
-            checked = [self._check(translation, piece) for translation in translated[key]]
-            translated[key] = _with_texts(translated[key], checked)
-            if missing := {part: written for each in checked for part, written in each.missing.items()}:
-                lacking[key] = with_stand_ins(piece.core, missing)
+            translated[key], missing = self._checked(translated[key], piece)
+            if missing and missing[0]:
+                lacking[key] = with_stand_ins(piece.core, missing[0])
         sources = {
             key: self._encode(pieces[key].target_code + text) for key, (text, stand_ins) in lacking.items() if stand_ins
         }
         for batch in self._translate_batches(sources):
             for key, translations in batch.items():
                 restored = [replace(each, text=without_stand_ins(each.text, lacking[key][1])) for each in translations]
-                checked = [self._check(translation, pieces[key]) for translation in restored]
-                if not any(each.missing for each in checked):
-                    translated[key] = _with_texts(restored, checked)
+                translated[key] = self._most_complete(translated[key] + restored, pieces[key], len(translations))
 
-    def _check(self, translation: Translation, piece: SourcePiece) -> Checked:
-        return check_verbatim(translation.text, piece.core, self.language, self.target_language)
+    def _most_complete(self, translations: list[Translation], piece: SourcePiece, count: int) -> list[Translation]:
+        """The best `count` of several translations with different texts: those that lack nothing, then the others."""
+        corrected, missing = self._checked(translations, piece)
+        ranked = sorted(zip(corrected, missing, strict=True), key=lambda pair: (bool(pair[1]), -pair[0].penalised))
+        by_text = {translation.text: translation for translation, _ in reversed(ranked)}
+        return sorted(by_text.values(), key=[translation for translation, _ in ranked].index)[:count]
+
+    def _checked(
+        self, translations: list[Translation], piece: SourcePiece
+    ) -> tuple[list[Translation], list[dict[str, str]]]:
+        """Translations with their amounts corrected, and what each lacks of its source."""
+        checked = [
+            check_verbatim(translation.text, piece.core, self.language, self.target_language)
+            for translation in translations
+        ]
+        corrected = [replace(one, text=each.text) for one, each in zip(translations, checked, strict=True)]
+        return corrected, [each.missing for each in checked]
 
     def _translate_ids(self, sources: Inputs) -> list[list[Translation]]:
         searched = search_translations(self.network, self.special, sources, self.options, self.tokenizer.decode)
@@ -283,10 +295,6 @@ def max_source_tokens(config: ModelConfig, longest_trained: object = None) -> in
     return max(1, min(longest, config.max_positions * 2 // (3 if config.kind == "encoder-decoder" else 5)))
 
 
-def _with_texts(translations: list[Translation], checked: list[Checked]) -> list[Translation]:
-    return [replace(translation, text=each.text) for translation, each in zip(translations, checked, strict=True)]
-
-
 def _with_spacing(piece: SourcePiece, translations: list[Translation] | None) -> list[Translation]:
     """A piece's translations with what is around it."""
     if translations is None:
@@ -332,10 +340,10 @@ def halves(text: str) -> list[str]:
 
 
 def separate_parts(sentence: str) -> list[str]:
-    """A sentence split where an emoji or a list marker separates two parts; joined, they are the sentence.
+    """A sentence split where emoji or list markers (but no dashes) separate its parts; joined, they are the sentence.
 
-    >>> separate_parts("Merci :) à demain 😉"), separate_parts("- du lait - des œufs")
-    (['Merci :) ', 'à demain 😉'], ['- du lait ', '- des œufs'])
+    >>> separate_parts("Merci :) à demain 😉"), separate_parts("* du lait * des œufs")
+    (['Merci :) ', 'à demain 😉'], ['* du lait ', '* des œufs'])
     """
     bullet = _BULLET.match(sentence)
     boundaries = [match.end() for match in _EMOJI_BETWEEN.finditer(sentence)]
@@ -356,14 +364,17 @@ def _character_boundary(text: str, index: int) -> int:
 
 _COMMA = re.compile(r"[,;:\u060c\u061b\u0387\u1363-\u1365]\s++|[\u3001\uff0c\uff1a\uff1b\uff64]\s*+")
 _SPACE = re.compile(r"\s++")
-_EMOTICON = r"(?<!\S)(?:[:;=8xX][-'o]?[()DPpOo3/*|]|<3|\^_*\^)(?!\S)"
+_EMOTICON = r"(?<!\S)(?:[:;][-'o]?[()DPpOo3/*|]|=[()DPp]|8-\)|[xX]-?D|<3|\^_*\^)(?!\S)"
 _EMOJI = rf"(?:[\u2600-\u27bf\ufe0f\u200d\U0001f000-\U0001faff]|{_EMOTICON})"
 _EMOJI_BETWEEN = re.compile(rf"(?<=\s){_EMOJI}++\s++(?=\S)")
-_SYMBOL = rf"(?:[\s\u2190-\u2bff]|{_EMOJI})"  # emoji, what joins several into one, arrows, emoticons
+_SYMBOL_CHARACTERS = r"\s\u2190-\u2bff\ufe0f\u200d\U0001f000-\U0001faff"  # emoji, what joins several into one, arrows
+_SYMBOL = rf"(?:[{_SYMBOL_CHARACTERS}]|{_EMOTICON})"
 _LIST_MARKER = r"(?:[-*•‣◦–—>]|#{1,6})\s++"
-_BULLET = re.compile(r"\s*+([-*•])\s")
+_BULLET = re.compile(r"\s*+([*•])\s")
 _NUMBER_IN_LIST = r"\d{1,2}[.)]\s++(?=[^\W\d_])"
-_SYMBOLS_AROUND = re.compile(rf"\A(?:{_SYMBOL}|{_LIST_MARKER}|{_NUMBER_IN_LIST})++|(?<!\s){_SYMBOL}++\Z")
+_SYMBOLS_AROUND = re.compile(
+    rf"\A(?:{_SYMBOL}|{_LIST_MARKER}|{_NUMBER_IN_LIST})++|(?<![{_SYMBOL_CHARACTERS}]){_SYMBOL}++\Z"
+)
 MAX_CHARACTER_LENGTH = 32
 """Code points of what readers see as one character; the emoji of a family is among the longest."""
 ZERO_WIDTH_JOINER = "\u200d"

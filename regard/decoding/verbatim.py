@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from regard.decoding.amounts import SPACES, number_format, with_amounts
+from regard.decoding.amounts import NUMBER_SPACES, number_format, with_amounts
 
 # Possessive quantifiers: long words take linear time.
 _CANDIDATE = re.compile(
@@ -18,18 +18,19 @@ _CANDIDATE = re.compile(
     r"|(?<![\w.+-])\w[\w.+-]*+@\w[\w-]*+(?:\.\w[\w-]*+)++)"
     r"|(?<![\w@&])(?P<tag>@\w(?:\w|[.-]\w)++|\#(?=\w*[^\W\d])\w++)"
     r"|(?<![\w.@/+-])(?P<dotted>\w[\w-]*+(?:\.\w[\w-]*+)++)"
-    r"|(?<![\w.,:/+-])(?P<telephone>(?:\+\d{1,3}[ .-])?\d{1,4}(?:[ .-]\d{2}){4}|\d{3}-\d{4}|\d{3}[.-]\d{3}[.-]\d{4})"
+    r"|(?<![\w.,:/+-])(?P<telephone>(?:\+\d{1,3}[ .-])?\d{1,4}(?:[ .-]\d{2}){4}|0[ .]?\d{3}(?:[ .]\d{3}){2}"
+    r"|\d{3}-\d{4}|\d{3}[.-]\d{3}[.-]\d{4})"
     r"(?![.,-]?\w)"
-    r"|(?<![\w.-])(?P<code>[A-Za-z\d]++(?:-[A-Za-z\d]++)*+)(?!\w)",
+    r"|(?<![\w.:-])(?P<code>(?-i:[A-Z][A-Z\d]*+(?:-[A-Z\d]++)*+))(?![\w-])",
     re.IGNORECASE,
 )
-_FILE = re.compile(
+_FILE_ENDING = re.compile(
     r"\.(?:com|org|net|edu|gov|info|biz|fr|uk|app|dev|js|ts|py|md|txt|html?|css|pdf|jpe?g|png|gif|svg|exe|zip|csv|tsv"
     r"|json|xml|php|docx?|xlsx?|pptx?|toml|ya?ml|mp[34])$",
     re.IGNORECASE,
 )
 """How names of files and sites end; not with what is also a French or English word, as in "fini.de plus"."""
-_CODE = re.compile(r"(?=.*\d)(?=.*[A-Z])")
+_DIGIT = re.compile(r"\d")
 MAX_STAND_INS = 9
 """Parts up to which a sentence is translated with stand-ins: a list of links needs no translation."""
 
@@ -45,15 +46,15 @@ def verbatim_parts(text: str) -> list[str]:
 
 def _verbatim(text: str) -> Iterator[str]:
     for part in _CANDIDATE.finditer(text):
-        if part["dotted"] and not _FILE.search(part[0]):
+        if part["dotted"] and not _FILE_ENDING.search(part[0]):
             continue
-        if part["code"] and not _CODE.match(part[0]):
+        if part["code"] and not _DIGIT.search(part[0]):
             continue
         yield part[0]
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckedTranslation:
     """A translation with its amounts corrected, and what it lacks of its source."""
 
     text: str
@@ -61,23 +62,24 @@ class Checked:
     """Parts of the source, each as the target language writes it."""
 
 
-def check_verbatim(translation: str, source: str, source_language: str | None, target_language: str | None) -> Checked:
+def check_verbatim(
+    translation: str, source: str, source_language: str | None, target_language: str | None
+) -> CheckedTranslation:
     """Correct the amounts of a translation, and find what it lacks of its source.
 
     >>> check_verbatim("See the filer.pdf for $15.", "Voir fichier.pdf pour 15 €.", "fr", "en")
-    Checked(text='See the filer.pdf for €15.', missing={'fichier.pdf': 'fichier.pdf'})
+    CheckedTranslation(text='See the filer.pdf for €15.', missing={'fichier.pdf': 'fichier.pdf'})
     """
-    lost = Counter(verbatim_parts(source)) - Counter(verbatim_parts(translation))
-    missing = {part: part for part in lost}
+    missing = {part: part for part in Counter(verbatim_parts(source)) - Counter(verbatim_parts(translation))}
     source_format, target_format = number_format(source_language), number_format(target_language)
     if source_format and target_format:
-        translation, lost_amounts = with_amounts(translation, source, source_format, target_format)
-        missing |= {amount.text: target_format.write(amount) for amount in lost_amounts}
-    return Checked(translation, missing)
+        translation, missing_amounts = with_amounts(translation, source, source_format, target_format)
+        missing |= {amount.text: target_format.write(amount) for amount in missing_amounts}
+    return CheckedTranslation(translation, missing)
 
 
 def with_stand_ins(source: str, missing: Mapping[str, str]) -> tuple[str, dict[str, str]]:
-    """The source with a code for each missing part, and what each code stands for; none if there are too many.
+    """The source with a code for each missing part, and what each code stands for; none if there are too many parts.
 
     >>> with_stand_ins("Voir www.fichier.com ou X1.", {"www.fichier.com": "www.fichier.com"})
     ('Voir X2 ou X1.', {'X2': 'www.fichier.com'})
@@ -85,12 +87,13 @@ def with_stand_ins(source: str, missing: Mapping[str, str]) -> tuple[str, dict[s
     codes = (f"X{number}" for number in range(1, 10 * MAX_STAND_INS))
     unused = [code for code in codes if code not in source]
     stand_ins = dict(zip(unused, missing, strict=False)) if len(missing) <= MAX_STAND_INS else {}
-    if stand_ins:
-        codes_of = {part: code for code, part in stand_ins.items()}
-        parts = "|".join(map(re.escape, sorted(codes_of, key=len, reverse=True)))
-        pattern = rf"(?<!\w)(?<!\d[.,{SPACES}])(?:{parts})(?![.,{SPACES}]?\d)(?!\w)"
-        source = re.sub(pattern, lambda match: codes_of[match[0]], source)
-    return source, {code: missing[part] for code, part in stand_ins.items()}
+    if not stand_ins:
+        return source, {}
+    codes_of = {part: code for code, part in stand_ins.items()}
+    parts = "|".join(map(re.escape, sorted(codes_of, key=len, reverse=True)))
+    pattern = rf"(?<!\w)(?<!\d[.,{NUMBER_SPACES}])(?:{parts})(?![.,{NUMBER_SPACES}]?\d)(?!\w)"
+    text = re.sub(pattern, lambda match: codes_of[match[0]], source)
+    return text, {code: missing[part] for code, part in stand_ins.items()} if text != source else {}
 
 
 def without_stand_ins(translation: str, stand_ins: Mapping[str, str]) -> str:

@@ -94,7 +94,8 @@ def answer_in_processes(
     retries: deque[Shard] = deque()
     deaths: Counter[int] = Counter()
     try:
-        pool.workers = [pool.start(device) for device in devices]
+        for device in devices:
+            pool.workers.append(pool.start(device))
         upcoming = next(pending, None)  # read while the workers compute
         while upcoming is not None or retries or pool.busy:
             for worker in pool.workers:

@@ -17,7 +17,7 @@ export function attentionView({ models, saveState, isFirstScreen = false }) {
   const placeholder = "Type a sentence and press Enter";
   const source = createTextField({ id: "attention-source", class: "headline", placeholder });
   const target = createTextField({ id: "attention-target", class: "headline second" });
-  const { notice, request, cancel, showNotice } = createRequests(() => load());
+  const { notice, request, cancel, showNotice } = createRequests(() => load(requested));
   const exampleList = make("p", { class: "examples" });
   const counter = make("p", { class: "count hint", "aria-live": "polite" });
   const translationNote = make("p", { class: "translation-note hint" });
@@ -124,7 +124,7 @@ export function attentionView({ models, saveState, isFirstScreen = false }) {
   function loadClicked({ target: other }) {
     translationNote.replaceChildren(TRANSLATION_NOTE, make("q", {}, other));
     target.field.value = clicked;
-    return load();
+    return load({ ...requested, target: clicked });
   }
 
   function updateCounter() {

@@ -2,6 +2,7 @@
 
 import math
 import re
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -365,6 +366,13 @@ def test_addresses_and_names_are_copied(source: str, translation: str) -> None:
     assert len(translator.asked) == 1 + (translation != source.upper())  # twice only if an address was changed
 
 
+def test_long_runs_of_emoji_take_linear_time() -> None:
+    translator = Shouting.of(random_model())
+    begin = time.perf_counter()
+    translator._pieces("a" + "😀" * 50_000 + "a", 10**6)
+    assert time.perf_counter() - begin < 10  # a quadratic search takes minutes
+
+
 @pytest.mark.parametrize(
     "part", ["a", "1", "a.", "a@", "a-", "a1-", "@a.", "#", "www.", "1 ", "1 000 ", "1.", "€1", "+1 23 45 "]
 )
@@ -386,6 +394,10 @@ WHAT_IS_ASKED = {
         "Le chat :) dort ;-) <3": ["Le chat", "dort"],
         "Le chat (8) dort :3": ["Le chat (8) dort"],
         "Le chat → le chien": ["Le chat → le chien"],
+        **{
+            text: [text]
+            for text in ("Il a 83 ans.", "83 personnes", "8-3 hier", "La BMW X3 dort", "Windows XP dort", "8/10")
+        },
         "Le chat. 🐱 Le chien. 👨‍👩‍👧": ["Le chat.", "Le chien."],
         "Il fait 20°": ["Il fait 20°"],
         "👍": [],
@@ -396,7 +408,8 @@ WHAT_IS_ASKED = {
         "## Le chat\n> – Le chien": ["Le chat", "Le chien"],
         "-5 degrés": ["-5 degrés"],
         "Le chat - le chien": ["Le chat - le chien"],
-        "- Le chat - le chien": ["Le chat", "le chien"],
+        "- Le chat - le chien - dort.": ["Le chat - le chien - dort."],
+        "* Le chat * le chien": ["Le chat", "le chien"],
         "1. Le chat\n2) Le chien": ["Le chat", "Le chien"],
         "1. 2 chats": ["1. 2 chats"],
         "Le chat\t12\t \tLe chien": ["Le chat", "12", "Le chien"],
