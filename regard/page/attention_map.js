@@ -8,7 +8,7 @@
 import { colour, colourTable, COLOUR_RAMPS, createCanvas, MIN_SIDE_CELL, paintCells, resizeCanvas, textColourOn } from "./heat_map.js";
 import { createLogitLens } from "./logit_lens.js";
 import { addScrollFade, capitalize, clampIndex, make, moveFocus, percent, pointingHint, scrollWithin, truncate, visibleToken } from "./dom.js";
-import { createMatrix, fitMatrix } from "./matrix.js";
+import { createMatrix, fitMatrix, NO_CELL } from "./matrix.js";
 import { indexOfLargest, meanOfHeads } from "./numbers.js";
 import { withTokenNames } from "./token_names.js";
 
@@ -23,7 +23,6 @@ const MIN_SELECTED_WEIGHT = 0.002; // the same for the lines of a selected token
 const MAX_COMFORTABLE_TOKENS = 26; // longer texts get smaller rows
 const MAX_LARGE_HEADING = 100; // characters; a longer heading is smaller
 const LEGEND_TICKS = [0, 0.01, 0.1, 0.25, 0.5, 1];
-const NO_CELL = { t: null, s: null }; // no cell: t is a row (query), s a column (key)
 
 export function createAttentionMap(root, data, { onChange = () => {}, more = [], headTools = [], overviewTools = [], showHeading = true, isSilenced = () => false } = {}) {
   const dark = matchMedia("(prefers-color-scheme: dark)");

@@ -5,12 +5,11 @@ import { createRequests } from "./api.js";
 import { describePattern, headName } from "./attention_map.js";
 import { clampIndex, make, percent, visibleToken } from "./dom.js";
 import { colourTable, COLOUR_RAMPS, createCanvas, paintCells } from "./heat_map.js";
-import { createMatrix } from "./matrix.js";
+import { createMatrix, NO_CELL } from "./matrix.js";
 import { meanOfHeads } from "./numbers.js";
 import { withTokenNames } from "./token_names.js";
 
-const NO_CELL = { t: null, s: null };
-const MEAN_HEAD = "mean";
+const MEAN_OPTION = "mean"; // in the list of heads: the mean of a layer's heads
 const SIDE_NAMES = ["First", "Second"]; // next to each other or, on a phone, one below the other
 const SELECTION_HINT = "Select a cell on one side: the other side shows the same one, or the cell of the same tokens.";
 
@@ -115,9 +114,9 @@ export function createCompare(data, { models, requested, initial, onChange }) {
 
   function fillHeads() {
     if (!right) return;
-    const options = right.map.weights.flatMap((layer, l) => [...layer.keys(), MEAN_HEAD].map((h) => make("option", { value: `${l}.${h}` }, `layer ${l}, ${h === MEAN_HEAD ? "mean" : `head ${h}`}`)));
+    const options = right.map.weights.flatMap((layer, l) => [...layer.keys(), MEAN_OPTION].map((h) => make("option", { value: `${l}.${h}` }, `layer ${l}, ${h === MEAN_OPTION ? "mean" : `head ${h}`}`)));
     head.replaceChildren(...options);
-    head.value = `${right.layer}.${right.head ?? MEAN_HEAD}`;
+    head.value = `${right.layer}.${right.head ?? MEAN_OPTION}`;
   }
 
   async function load() {
@@ -168,7 +167,7 @@ export function createCompare(data, { models, requested, initial, onChange }) {
   });
   head.addEventListener("change", () => {
     const [layer, number] = head.value.split(".");
-    change({ layer: Number(layer), head: number === MEAN_HEAD ? null : Number(number) });
+    change({ layer: Number(layer), head: number === MEAN_OPTION ? null : Number(number) });
   });
   model.addEventListener("change", () => change({ model: model.value, source: source.value.trim() }));
   form.addEventListener("submit", (event) => {

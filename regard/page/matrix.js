@@ -8,6 +8,8 @@ const ZOOM_STEPS = [1, 1.5, 2, 3, 4];
 const MAX_CELL_SIZE = 64; // pixels, however far one zooms in
 const MAX_VISIBLE_SHARE = 0.8; // of the window's height, for a map that is zoomed in
 
+export const NO_CELL = { t: null, s: null }; // no cell is selected: t is a row (query), s a column (key)
+
 // `style` returns a CSS variable, `ramp` the colours of the weights.
 export function createMatrix({ style, ramp, id }) {
   const canvas = make("canvas", { tabindex: 0, role: "application", "aria-roledescription": "heat map", "aria-describedby": id });

@@ -18,7 +18,7 @@ from regard.decoding.interventions import AttentionChanges, HeadName, WeightChan
 from regard.decoding.text_model import Model
 from regard.models import bundled_folder
 from tests.support.browser import MISSING, chromium, serving
-from tests.support.opened_page import AXE, LOOK, SENTENCE, Opened
+from tests.support.opened_page import AXE, LOOK, REFUSED, SENTENCE, Opened
 from tests.support.serving import encoders, language_model
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(MISSING), reason=f"not here: {', '.join(MISSING)}")]
@@ -503,6 +503,23 @@ def test_a_change_is_made_to_the_displayed_sentence_while_another_is_typed(opene
     field.press("Enter")
     opened.until(lambda: "market" in shown_translation(opened))
     assert opened.page.locator(".change-chip").count() == 0
+
+
+def test_a_change_that_failed_is_tried_again_on_the_displayed_sentence(opened: Opened, petit: Model) -> None:
+    position = petit.observe(SENTENCE).attention.maps["encoder"].keys.index("livres")
+    expected = translation(petit, AttentionChanges(hidden=(position,)))
+    opened.look(OPEN)
+    opened.page.locator("#attention-source").fill("Elle va au marché.")
+    opened.page.route("**/api/attend", lambda route: route.abort())
+    words = opened.page.get_by_role("group", name="Source words: select one to hide it")
+    words.get_by_role("button", name="livres").click()
+    again = opened.page.get_by_role("button", name="Try again")
+    opened.until(again.is_visible)
+    opened.page.unroute("**/api/attend")
+    again.click()
+    opened.until(lambda: shown_translation(opened) == expected)
+    assert state(opened)["source"] == SENTENCE
+    opened.said = [said for said in opened.said if REFUSED not in said]
 
 
 def test_silenced_heads_are_named_in_order(opened: Opened) -> None:
