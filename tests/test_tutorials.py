@@ -6,6 +6,7 @@ import runpy
 import shlex
 import subprocess
 import tomllib
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +36,11 @@ UsageError = next(each for each in typer.BadParameter.__mro__ if each.__name__ =
 
 
 def commands(page: Path) -> list[list[str]]:
-    """The arguments of every `regard` command in an indented block, also after `torchrun`, without comments."""
+    """The arguments of each `regard` command in an indented block, also after `torchrun`, without comments or pipes."""
     lines = [line.replace("\\\n", " ") for line in COMMAND.findall(page.read_text(encoding="utf-8"))]
     words = [shlex.split(line, comments=True) for line in lines]
-    return [line[line.index("regard") + 1 :] for line in words]
+    arguments = [line[line.index("regard") + 1 :] for line in words]
+    return [[*takewhile(lambda word: word != "|", line)] for line in arguments]
 
 
 def parse(arguments: list[str]) -> tuple[str, dict[str, Any]]:

@@ -186,7 +186,7 @@ def other_script(text: str) -> str | None:
     """The script of most letters of a text, if it is not Latin script. Single letters are not counted.
 
     >>> other_script("Привет, Paul!"), other_script("今日は"), other_script("Visitez Москва"), other_script("α + β")
-    ('CYRILLIC', 'CJK', None, None)
+    ('CYRILLIC', 'JAPANESE', None, None)
     """
     words = [word for word in _WORD.findall(text[:MAX_CHARACTERS]) if len(word) > 1]
     scripts = Counter(name(letter, "").partition(" ")[0] for word in words for letter in word)

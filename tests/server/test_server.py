@@ -327,7 +327,7 @@ def test_probabilities_of_the_tokens_of_a_text(server: Running) -> None:
         ranked = [each["p"] for each in following["tokens"]]
         assert token["rank"] > 200 or ranked[token["rank"] - 1] == pytest.approx(token["probability"], rel=1e-4), i
     status, answer = server.request_json("POST", "/api/tokens", {"text": "a" * 2001, "model": "noise"})
-    assert (status, "2000" in answer["error"]) == (400, True)
+    assert (status, "2,000" in answer["error"]) == (400, True)
 
 
 def test_layers_are_those_of_the_model(server: Running) -> None:
