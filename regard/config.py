@@ -503,7 +503,7 @@ class ModelConfig(StrictConfig, maxima=MODEL_MAXIMA):
 
     @property
     def pad_id(self) -> int | None:
-        """The id of <pad>, never negative; with separate vocabularies, in the source's."""
+        """The id of <pad>, never negative; with separate vocabularies, in that of the source."""
         return None if self.pad is None else self.pad % self.vocab_size
 
     @property
@@ -513,7 +513,7 @@ class ModelConfig(StrictConfig, maxima=MODEL_MAXIMA):
 
     @property
     def inputs(self) -> int:
-        """The number of ids, before a <pad> that is the last one, of the vocabulary that is read first."""
+        """The number of ids of the input vocabulary (the source's), without a <pad> that is the last id."""
         return self.vocab_size - (self.pad_id == self.vocab_size - 1)
 
     @property
@@ -546,7 +546,7 @@ class ModelConfig(StrictConfig, maxima=MODEL_MAXIMA):
 @dataclass(frozen=True, kw_only=True)
 class SpecialIds(StrictConfig):
     """The ids that control generation instead of being text; a loaded model keeps its own. With separate vocabularies,
-    they are ids of the target's; the ids around a source are in its tokenizer's template."""
+    they are ids of the target vocabulary; the ids around a source are in its tokenizer's template."""
 
     end: tuple[int, ...] = ()
     """Ids that end a text."""

@@ -21,7 +21,7 @@ from regard.training.recipe import DERIVED_MODEL_KEYS
 from scripts.site_demo import demo_page
 from scripts.site_http import http_page
 from scripts.site_markdown import as_code, as_line, in_cell
-from scripts.site_types import recipe_type
+from scripts.site_types import in_toml, recipe_type
 
 ROOT = Path(__file__).parent.parent
 API_GROUPS = {
@@ -57,8 +57,6 @@ MODEL_KEYS = [
     "the other settings of the section, except for the dropout rates. |",
 ]
 """Keys that a recipe has in addition to the fields of the class."""
-TOML_DEFAULTS = {"True": "true", "False": "false", "None": "", "()": "[]", "''": '""'}
-"""Default values in the notation of TOML, where it differs from Python's."""
 
 
 @dataclass(frozen=True)
@@ -133,8 +131,8 @@ def recipe_page() -> str:
             "|---|---|---|---|",
         ]
         lines += [
-            f"| `{section}.{field.name}` | {recipe_type(hints[field.name])} | {as_code(field.default)} | "
-            f"{in_cell(field.text)} |"
+            f"| `{section}.{field.name}` | {recipe_type(hints[field.name])} | "
+            f"{as_code(field.default) if field.default else ''} | {in_cell(field.text)} |"
             for field in documented_fields(documented)
             if (section, field.name) not in DERIVED
         ]
@@ -148,9 +146,7 @@ def documented_fields(class_: Any) -> Iterator[DocumentedField]:
     for name, attribute in class_.attributes.items():
         if name.startswith("_") or "property" in attribute.labels or attribute.annotation is None:
             continue
-        default = (
-            "required" if attribute.value is None else TOML_DEFAULTS.get(str(attribute.value), str(attribute.value))
-        )
+        default = "required" if attribute.value is None else in_toml(str(attribute.value))
         yield DocumentedField(name, default, _first_docstring(attribute))
 
 

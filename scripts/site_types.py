@@ -6,6 +6,8 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 TOML_NAMES: dict[Any, str] = {bool: "boolean", int: "integer", float: "number", str: "string"}
+TOML_DEFAULTS = {"True": "true", "False": "false", "None": "", "()": "[]"}
+"""Default values in the notation of TOML, where it differs from Python's. Strings have double quotes."""
 
 
 def recipe_type(hint: Any) -> str:
@@ -25,6 +27,16 @@ def recipe_type(hint: Any) -> str:
     if get_origin(hint) is tuple:
         return list_of(recipe_type(get_args(hint)[0]))
     return "table"
+
+
+def in_toml(value: str) -> str:
+    """A default value, given as Python source, in the notation of TOML.
+
+    >>> [in_toml(value) for value in ("True", "'bpe'", "None", "0.1")]
+    ['true', '"bpe"', '', '0.1']
+    """
+    is_text = value[0] == value[-1] == "'"
+    return f'"{value[1:-1]}"' if is_text else TOML_DEFAULTS.get(value, value)
 
 
 def json_type(schema: Mapping[str, Any], resolve: Mapping[str, Mapping[str, Any]]) -> str:

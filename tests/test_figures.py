@@ -223,3 +223,10 @@ def test_a_wrong_description_of_a_model_is_noticed() -> None:
 
 def test_figures_and_names_with_digits_are_distinguished() -> None:
     assert numbers("63.4 BLEU on newstest2013, 1,234 in int8 on an H200, [x](a-1.md): 5") == [63.4, 1234, 5]
+
+
+def test_the_readme_states_the_size_of_the_wheel() -> None:
+    """Nearly all of it is the weights, which do not compress; tests/test_packaging.py builds it."""
+    weights = sum(path.stat().st_size for path in ROOT.glob("regard/models/*/model.safetensors")) / 1e6
+    (stated,) = re.findall(r"The wheel is (\d+) MB", page("README.md"))
+    assert weights < int(stated) < weights + 3

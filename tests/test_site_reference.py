@@ -12,7 +12,7 @@ from typer.main import get_command
 from regard.cli import app
 from regard.decoding.options import Decoding
 from scripts.site_http import description_of, endpoint, http_page, object_tables, objects_in, openapi_schema
-from scripts.site_types import json_type, recipe_type
+from scripts.site_types import in_toml, json_type, recipe_type
 
 
 def fields_without_description(schema: Mapping[str, Any], names: Mapping[str, Any], path: str) -> Iterator[str]:
@@ -159,3 +159,11 @@ def test_types_of_recipe_keys(hint: Any, shown: str) -> None:
 )
 def test_types_of_json_fields(schema: dict[str, Any], shown: str) -> None:
     assert json_type(schema, {}) == shown
+
+
+@pytest.mark.parametrize(
+    ("source", "shown"),
+    [("'bpe'", '"bpe"'), ("''", '""'), ("True", "true"), ("None", ""), ("()", "[]"), ("16_000", "16_000")],
+)
+def test_defaults_are_shown_in_toml(source: str, shown: str) -> None:
+    assert in_toml(source) == shown

@@ -190,8 +190,8 @@ class Model:
         """A copy of this model for decoding only: faster, and in bfloat16 where the device supports it well.
 
         On a CPU, `compiled` runs greedy decoding and beam search in C++, several times as fast. The sources are
-        compiled once, which takes seconds and a C++ compiler; without one there is a warning, and the copy works
-        without them. On a GPU, `compiled` compiles each shape of batch, which takes time and pays off for long inputs.
+        compiled once, which takes seconds and requires a C++ compiler; without one, there is a warning and PyTorch
+        decodes. On a GPU, `compiled` compiles each shape of batch, which takes time and pays off for long inputs.
 
         `engine="ctranslate2"` translates with CTranslate2, if it is installed, in int8 unless the precision is float32.
         """
@@ -320,7 +320,7 @@ class Model:
         check_target_language(self.special, self._language_ids, option)
 
     def for_languages(self, source: str | None = None, target: str | None = None) -> "Model":
-        """This multilingual model for one pair of languages, by their codes (`languages`); None keeps the present one.
+        """This multilingual model for one pair of languages, by their codes (`languages`); None keeps the current one.
         Other models accept only the languages that they translate between.
 
         >>> model = regard.load("nllb-200-distilled-600M").for_languages("fra_Latn", "eng_Latn")  # doctest: +SKIP
@@ -370,7 +370,7 @@ class Model:
         count: AcceptanceCount | None = None,
         **options: Unpack[DecodingOptions],
     ) -> Iterator[str]:
-        """The text that the model generates after the prompt, in pieces as it comes; joined, what `generate` adds.
+        """The text that the model generates after the prompt, in pieces, as they are generated.
 
         The prompt is checked and read when this is called, not when the first piece is asked for. With a `draft`,
         `count` counts the tokens that it proposes and those that are accepted.
@@ -424,7 +424,7 @@ class Model:
         return lambda ids: decode([*tail, *ids])[tail_length:]
 
     def score(self, sources: Iterable[str], targets: Iterable[str] | None = None) -> list[float]:
-        """The log-probability of each target, its end included, given its source.
+        """The log-probability of each target, including its end token, given its source.
 
         Without targets, the log-probability of each text in a language model: of all its tokens if the tokenizer puts
         a start token before every text, or else of all but the first. The end is not counted.
@@ -478,7 +478,7 @@ class Model:
         """One vector for each text, [texts, d_model], on the CPU; a single text gives a single vector, [d_model].
 
         It is the mean of the last layer's vectors over all tokens, special tokens included, as sentence encoders use
-        it; with pooling="cls", the vector of an encoder's first token. Of an encoder-decoder, the encoder is used.
+        it; with pooling="cls", the vector of an encoder's first token. For an encoder-decoder, the encoder is used.
         Vectors are not normalised: cosine similarity is the product of `torch.nn.functional.normalize(vectors)`.
         """
         self.require("embed")
@@ -504,7 +504,7 @@ class Model:
     def fillings(self, texts: Iterable[str], k: int = 5) -> list[list[list[Filling]]]: ...
 
     def fillings(self, texts: str | Iterable[str], k: int = 5) -> list[list[Filling]] | list[list[list[Filling]]]:
-        """As `fill`, for one text or several, with a list for each mask, also if a text has only one."""
+        """Like `fill`, but for one or several texts, and always with a list for each mask."""
         self.require("fill")
         tokenizer, mask = self.require_tokenizer(), self.special.mask
         assert mask is not None  # otherwise the model could not fill
@@ -538,7 +538,8 @@ class Model:
     def hidden(self, texts: str | Iterable[str]) -> HiddenVectors | list[HiddenVectors]:
         """The vectors of every layer for each text: `.vectors` [layers + 1, tokens, d_model] and `.tokens`.
 
-        The embeddings come first. Of an encoder-decoder they are the encoder's. A single text gives a single result.
+        The embeddings come first. For an encoder-decoder, these are the vectors of the encoder. A single text gives a
+        single result.
         Texts for a model that fills masks may have some, as in `fill`.
         """
         rows = self._text_ids(texts, filled_mask(self.network, self.special))
@@ -558,7 +559,7 @@ class Model:
     def observe(
         self, source: str, target: str | None = None, written: Sequence[int] | None = None, lens: int = 0
     ) -> Observation:
-        """As `attend`, with the logits of the same pass: see `regard.decoding.attention_maps`."""
+        """Like `attend`, with the logits of the same pass: see `regard.decoding.attention_maps`."""
         tokenizer = self.require_tokenizer()
         self.require_target_language()
         check_type("lens", lens, int)

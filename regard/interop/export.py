@@ -50,9 +50,8 @@ def export(
     """Write a model and its model card for Hugging Face's `transformers`, for CTranslate2, for ONNX, or for Regard.
 
     `dtype` is float32, float16 or bfloat16; for Regard also int8, for CTranslate2 all its quantised types, and for ONNX
-    only float32. `recipe`
-    is the text of the recipe to include. The folder must be new or empty. With `force`, an existing model is replaced
-    and other files in the folder are kept.
+    only float32. `recipe` is the text of the recipe to include. The folder must be new or empty. With `force`, an
+    existing model is replaced and other files in the folder are kept.
     """
     check_type("to", to, ExportTarget)
     check_dtype(dtype, to)

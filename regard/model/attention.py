@@ -134,7 +134,7 @@ class MultiHeadAttention(nn.Module):
 
     Inputs and output have the width `d_model`. `kdim` and `vdim`, as in `nn.MultiheadAttention`, and `d_out` give keys,
     values and output a width of their own. `out_bias` says whether the output projection has a bias; by default, if the
-    others do. `qk_norm` makes the norm of queries and that of keys, given the width of a head.
+    others do. `qk_norm` builds a norm from the width of a head; it is called once for queries and once for keys.
     """
 
     def __init__(
@@ -179,8 +179,8 @@ class MultiHeadAttention(nn.Module):
     ) -> Float[Tensor, "*B T Co"] | tuple[Float[Tensor, "*B T Co"], Float[Tensor, "*B H T K"]]:
         """Self-attention is `mha(x, x, x)`. A filled cache replaces key and value, which must then be None.
 
-        K is the number of keys: S, or with a cache its length. A filled cache may have fewer rows than the query: then
-        adjacent rows of the query share a row of the cache.
+        K is the number of keys: S, or the length of the cache if there is one. A filled cache may have fewer rows than
+        the query: then adjacent rows of the query share a row of the cache.
         """
         if isinstance(mask, Tensor) and mask.dim() == query.dim() == 3:
             raise RegardError(f"mask {list(mask.shape)} is ambiguous: pass mask[:, None] or mask[None]")
