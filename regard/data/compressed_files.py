@@ -12,6 +12,16 @@ from regard.errors import RegardError
 ByteReader = BufferedReader | gzip.GzipFile
 COMPRESSED_SUFFIXES = (".gz", ".xz", ".zst")
 """Endings of the names of compressed files."""
+SIGNATURES = {
+    b"\x1f\x8b\x08": ("gzip", ".gz"),
+    b"\xfd7zXZ\0": ("xz", ".xz"),
+    b"\x28\xb5\x2f\xfd": ("zstd", ".zst"),
+    b"BZh": ("bzip2", ".bz2"),
+    b"PK\x03\x04": ("zip", ".zip"),
+}
+"""The first bytes of compressed files, the name of the format and its usual ending."""
+BZIP2_BLOCK = b"1AY&SY"
+"""What follows the first four bytes of a bzip2 file: text may begin with BZh."""
 
 
 def open_compressed(path: str) -> ByteReader:
@@ -24,6 +34,16 @@ def open_compressed(path: str) -> ByteReader:
     if path.endswith(".gz"):
         return gzip.GzipFile(path)
     return BufferedReader(XzReader(path) if path.endswith(".xz") else ZstdReader(path), 1 << 16)
+
+
+def refuse_compressed(path: str, file: BufferedReader) -> None:
+    """Raise a RegardError if a file that is read as text is compressed, which its name does not say."""
+    start = file.peek(10)[:10]
+    for signature, (name, suffix) in SIGNATURES.items():
+        if start.startswith(signature) and (name != "bzip2" or start[4:] == BZIP2_BLOCK):
+            is_known = suffix in COMPRESSED_SUFFIXES
+            advice = f"rename it, so that its name ends in {suffix}" if is_known else "decompress it first"
+            raise RegardError(f"{path} is compressed with {name}: {advice}")
 
 
 def position_on_disk(file: ByteReader) -> int:

@@ -24,7 +24,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from regard.config import check_type
-from regard.data.compressed_files import COMPRESSED_SUFFIXES, ByteReader, open_compressed, position_on_disk
+from regard.data.compressed_files import (
+    COMPRESSED_SUFFIXES,
+    ByteReader,
+    open_compressed,
+    position_on_disk,
+    refuse_compressed,
+)
 from regard.errors import RegardError
 from regard.formatting import quoted
 
@@ -275,7 +281,15 @@ def open_by_suffix(path: str) -> ByteReader:
         return _open_pipe(path)
     if kind and kind != "a folder":  # opening a folder is reported by the caller
         raise CorpusError(f"{path} is {kind}: write its text to a file and pass that")
-    return open_compressed(path) if is_compressed else Path(path).open("rb")
+    if is_compressed:
+        return open_compressed(path)
+    file = Path(path).open("rb")  # noqa: SIM115  # closed by the caller
+    try:
+        refuse_compressed(path, file)
+    except BaseException:
+        file.close()
+        raise
+    return file
 
 
 def kind_of_file(path: str) -> str:

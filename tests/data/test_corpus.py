@@ -1,5 +1,6 @@
 """Reading corpora: every format, every kind of invalid file, and thousands of hostile lines."""
 
+import bz2
 import gzip
 import json
 import lzma
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from regard.data.corpus import MAX_LINE_CHARACTERS, Corpus, CorpusError, CorpusProblems
+from regard.errors import RegardError
 
 
 def write_bytes(path: Path, content: bytes | str) -> str:
@@ -52,6 +54,22 @@ def test_the_suffix_selects_the_compression(tmp_path: Path, suffix: str, pack: o
     no_archive = write_bytes(tmp_path / f"no{suffix}", b"plain text\n")
     with pytest.raises(CorpusError, match="damaged after line 0"):
         rows(Corpus((no_archive,)))
+
+
+@pytest.mark.parametrize(
+    ("pack", "advice"),
+    [
+        (gzip.compress, "gzip: rename it, so that its name ends in .gz"),
+        (lzma.compress, "xz: rename it, so that its name ends in .xz"),
+        (bz2.compress, "bzip2: decompress it first"),
+    ],
+)
+def test_an_archive_that_is_named_like_text_is_refused(tmp_path: Path, pack: object, advice: str) -> None:
+    path = write_bytes(tmp_path / "t.txt", pack(b"un\n"))  # type: ignore[operator]
+    with pytest.raises(RegardError, match=rf"t\.txt is compressed with {advice}"):
+        rows(Corpus((path,)), skip=True)
+    text = write_bytes(tmp_path / "text", "BZh, un\n")
+    assert rows(Corpus((text,)))[0] == [("BZh, un",)]
 
 
 def test_only_byte_order_marks_and_line_ends_are_removed(tmp_path: Path) -> None:
