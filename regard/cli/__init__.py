@@ -132,6 +132,10 @@ def main() -> None:
         _fail(error, describe_os_error(error))
     except MemoryError as error:
         _fail(error, "not enough memory")
+    except KeyboardInterrupt:  # before typer handles it
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        typer.echo("\nregard: interrupted", err=True)
+        sys.exit(INTERRUPTED)
     except SystemExit as end:
         if isinstance(getattr(end.__context__, "__cause__", None), KeyboardInterrupt):  # not reported by the command
             typer.echo("\nregard: interrupted", err=True)

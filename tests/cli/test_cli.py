@@ -95,6 +95,14 @@ def test_ctrl_c_is_acknowledged() -> None:
 
 
 @pytest.mark.slow
+def test_ctrl_c_while_the_command_line_is_built_is_acknowledged() -> None:
+    setup = "import typer.main\ndef stop(_): raise KeyboardInterrupt\ntyper.main.get_command = stop"
+    done = run_failing("AssertionError", setup=setup)
+    assert done.returncode == 130
+    assert done.stderr == "\nregard: interrupted\n"
+
+
+@pytest.mark.slow
 def test_a_second_ctrl_c_does_not_disturb_the_exit() -> None:
     setup = "import atexit, os, signal; atexit.register(lambda: os.kill(os.getpid(), signal.SIGINT))"
     done = run_failing("KeyboardInterrupt", setup=setup)
