@@ -23,6 +23,14 @@ def raising_write_errors(path: Path) -> Iterator[None]:
         raise write_error(error, path) from error
 
 
+def resolved(path: Path) -> Path:
+    """Return the absolute path with all links followed; raise an OSError if links lead to each other."""
+    try:
+        return path.resolve()
+    except RuntimeError as error:  # until Python 3.12
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path)) from error
+
+
 def write_file(path: Path, content: str | bytes, new: bool = False) -> None:
     """Write a file completely, or leave what was there as it was; a `WriteError` says why it could not be written.
 
@@ -35,7 +43,7 @@ def write_file(path: Path, content: str | bytes, new: bool = False) -> None:
     try:
         if not new and _write_directly(path, data):
             return
-        target = path.parent.resolve() / path.name if new else path.resolve()  # a link stays a link
+        target = resolved(path.parent) / path.name if new else resolved(path)  # a link stays a link
         candidate = _temporary_name(target)
         handle = os.open(candidate, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)  # the system applies the umask
         temporary = candidate
@@ -61,10 +69,10 @@ MAX_LINKS = 40
 """Maximum number of symbolic links that are followed, as on Linux."""
 
 
-def _open_descriptor(path: Path) -> int | None:
+def open_descriptor(path: Path) -> int | None:
     """Return the number of the open descriptor that a path such as /dev/stdout or /dev/fd/63 names."""
     for _ in range(MAX_LINKS):
-        path = path.parent.resolve() / path.name
+        path = resolved(path.parent) / path.name
         match = _DESCRIPTOR.fullmatch(str(path))
         if match is not None:
             return int(match["number"]) if match["process"] in (None, str(os.getpid())) else None
@@ -80,13 +88,13 @@ def _write_directly(path: Path, data: bytes) -> bool:
     A descriptor is duplicated rather than opened again: that works for sockets, and keeps the position in a file to
     which output is redirected.
     """
-    descriptor = _open_descriptor(path)
+    descriptor = open_descriptor(path)
     if descriptor is not None:
         sys.stdout.flush()  # keeps the order of earlier output
         with os.fdopen(os.dup(descriptor), "wb") as file:
             file.write(data)
         return True
-    in_proc = path.parent.resolve().is_relative_to("/proc")  # the descriptor of another process, a system setting
+    in_proc = resolved(path.parent).is_relative_to("/proc")  # the descriptor of another process, a system setting
     if not path.exists() or (path.is_file() and not in_proc):
         return False
     with path.open("ab") as file:
@@ -141,8 +149,9 @@ def new_folder(
     With `force`, `path` may contain files: those with the same names are replaced, those named in `obsolete` are
     removed, and all others stay.
     """
-    given, path = path, path.resolve()
+    given = path
     with raising_write_errors(given):
+        path = resolved(given)
         path.parent.mkdir(parents=True, exist_ok=True)
         exists = path.is_dir()
         temporary = _temporary_name(path / path.name if exists else path)

@@ -67,10 +67,12 @@ class JobOptions:
 def is_job(files: list[Path], output: Path | None, options: JobOptions) -> bool:
     """Whether a command runs as a job, which reads a regular file and writes one; other commands have no such options.
 
-    A missing file counts as regular, and so does a folder: the job reports them.
+    A missing file counts as regular, and so does a folder: the job reports them. A job replaces its output, so the file
+    to which stdout is redirected is none, even under the name /dev/stdout: other programs write to it as well.
     """
-    paths = [*files, *([] if output is None else [output])]
-    if files and output is not None and all(map(_is_like_a_file, paths)):
+    from regard.atomic_files import open_descriptor
+
+    if files and output is not None and all(map(_is_like_a_file, [*files, output])) and open_descriptor(output) is None:
         return True
     defaults = vars(JobOptions())
     given = [name for name, value in vars(options).items() if value != defaults[name]]
@@ -96,15 +98,17 @@ def run_text_job(
 
     `look_at` is called with the texts of the first rows before the job starts.
     """
+    from regard.atomic_files import raising_write_errors, resolved
     from regard.data.corpus import require_files
     from regard.jobs.local_workers import LocalEngine
     from regard.jobs.records import open_records
     from regard.jobs.run_job import JobEngine, run_job
 
     require_files(map(str, files))
-    _check_output(output, files)
+    with raising_write_errors(output):  # a name can be too long
+        _check_output(output, files)
     if options.engine == "ray":  # a worker reads them, in the folder in which Ray was started
-        files = [file.absolute() for file in files]
+        files = [resolved(file) for file in files]
     columns, keys = parse_columns(options.columns), parse_keys(options.keys)
     records = open_records(files, output, columns, keys, as_json)
     texts = len(columns or keys or files)

@@ -1,5 +1,6 @@
 """Text input and output of commands: lines of a file or stdin, and a file or stdout to write to."""
 
+import os
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -138,12 +139,17 @@ def argument_lines(texts: list[str]) -> Iterator[str]:
 @contextmanager
 def open_output(path: Path | None) -> Iterator[TextIO]:
     """A file to write to, or stdout. What was written before Ctrl-C is kept."""
-    from regard.atomic_files import raising_write_errors
+    from regard.atomic_files import open_descriptor, raising_write_errors
     from regard.errors import UNWRITABLE_ERRNOS, write_error
 
     target = path or Path("standard output")
     with raising_write_errors(target):
-        file = sys.stdout if path is None else path.open("w", encoding="utf-8", newline="\n")
+        if path is None:
+            file = sys.stdout
+        else:  # opening /dev/stdout would truncate the file to which stdout is redirected
+            descriptor = open_descriptor(path)
+            target_file = path if descriptor is None else os.dup(descriptor)
+            file = open(target_file, "w", encoding="utf-8", newline="\n")  # noqa: SIM115, PTH123  # closed below
     try:
         yield file
     except KeyboardInterrupt:

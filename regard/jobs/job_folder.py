@@ -22,7 +22,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from regard.atomic_files import file_digest, flush_to_disk, raising_write_errors, write_file
+from regard.atomic_files import file_digest, flush_to_disk, raising_write_errors, resolved, write_file
 from regard.errors import RegardError
 from regard.formatting import quoted
 from regard.jobs.records import Column, RecordFile
@@ -52,7 +52,8 @@ class JobFolder:
 
     def __init__(self, output: Path) -> None:
         self.output = output
-        target = output.resolve()  # a link stays a link
+        with raising_write_errors(output):
+            target = resolved(output)  # a link stays a link
         self.target, self.path = target, target.with_name(f"{target.name}.job")
         self.entries: dict[int, ShardEntry] = {}
         """The finished shards by their numbers."""
@@ -83,31 +84,35 @@ class JobFolder:
     def begin(self, description: Mapping[str, Any], restart: bool = False) -> bool:
         """Resume the job of this description, or begin it; return whether there was one to resume.
 
-        A RegardError says what differs if the folder holds another job; with `restart`, that is discarded.
+        A RegardError says what differs if shards of another job are finished; with `restart`, they are discarded.
         """
         files = {file.name for file in self.path.iterdir()}
-        if JOB_FILE not in files and not all(map(_OWN_NAME.fullmatch, files)):  # a kill may leave other files of ours
+        is_ours = all(map(_OWN_NAME.fullmatch, files))
+        if JOB_FILE not in files and not is_ours:  # a kill may leave other files of ours
             raise RegardError(f"{self.path} is not the folder of a job, but a job would use it: rename or remove it")
         if JOB_FILE in files and not restart:
-            self._check(description)
-            self._read_entries()
-            return True
+            differences = self._differences(description)
+            if not differences:
+                self._read_entries()
+                return True
+            has_finished = FINISHED_FILE in files and (self.path / FINISHED_FILE).stat().st_size > 0
+            if has_finished or not is_ours:
+                raise RegardError(
+                    f"{self.path} holds an unfinished job with other settings ({'; '.join(differences)}): "
+                    "repeat its settings to resume it, start again with --restart, or choose another --output"
+                )
         self._remove_all_but(LOCK_FILE)
         write_file(self.path / JOB_FILE, json.dumps(description, indent=2, ensure_ascii=False) + "\n")
         return False
 
-    def _check(self, description: Mapping[str, Any]) -> None:
+    def _differences(self, description: Mapping[str, Any]) -> list[str]:
+        """What differs between the job in the folder and this one."""
         try:
             earlier = json.loads((self.path / JOB_FILE).read_text(encoding="utf-8"))
             assert isinstance(earlier, dict)
         except (ValueError, AssertionError):
             raise RegardError(f"{self.path / JOB_FILE} is damaged: start the job again with --restart") from None
-        differences = _differences(earlier, description)
-        if differences:
-            raise RegardError(
-                f"{self.path} holds an unfinished job with other settings ({'; '.join(differences)}): "
-                "repeat its settings to resume it, start again with --restart, or choose another --output"
-            )
+        return _differences(earlier, description)
 
     def _read_entries(self) -> None:
         """Read what is finished. Shards whose part of the output is missing or damaged count as unfinished."""
@@ -147,13 +152,16 @@ class JobFolder:
         """Join all parts to the output, and remove the folder."""
         joined = self.path / JOINED_FILE
         with raising_write_errors(self.output):
-            with joined.open("wb") as file:
-                records.join((self._shard(number) for number in sorted(self.entries)), file, columns)
-            if self.target.exists():
-                joined.chmod(self.target.stat().st_mode & 0o777)
-            flush_to_disk(joined)
-            joined.replace(self.target)
-            flush_to_disk(self.target.parent)
+            try:
+                with joined.open("wb") as file:
+                    records.join((self._shard(number) for number in sorted(self.entries)), file, columns)
+                if self.target.exists():
+                    joined.chmod(self.target.stat().st_mode & 0o777)
+                flush_to_disk(joined)
+                joined.replace(self.target)
+                flush_to_disk(self.target.parent)
+            finally:  # half a file would keep a full disk full
+                joined.unlink(missing_ok=True)
         shutil.rmtree(self.path, ignore_errors=True)
 
 
@@ -168,6 +176,8 @@ def _differences(earlier: Mapping[str, Any], current: Mapping[str, Any]) -> list
         before, now = earlier.get(name), current.get(name)
         if isinstance(before, dict) and isinstance(now, dict):
             differences += _differences(before, now)
+        elif name == "model":  # digests
+            differences.append("it has another model")
         else:
             differences.append(f"{name} was {quoted(before)} and is now {quoted(now)}")
     return differences

@@ -114,10 +114,12 @@ def answer_in_processes(
                 lost = pool.replace(worker)
                 deaths[lost.number] += 1
                 if deaths[lost.number] == MAX_ATTEMPTS:
+                    option = work.task.memory_option
+                    smaller = f", or start again with --restart and a smaller {option}" if option else ""
                     raise RegardError(
                         f"rows {lost.first}–{lost.first + lost.rows - 1} ended {MAX_ATTEMPTS} processes that worked on "
-                        "them, perhaps for lack of memory: reduce --batch-tokens or --workers, and run the command "
-                        "again to resume"
+                        "them, perhaps for lack of memory: run the command again with fewer --workers to resume"
+                        f"{smaller}"
                     )
                 retries.append(lost)
     finally:

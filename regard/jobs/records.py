@@ -18,7 +18,7 @@ from json import dumps
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from regard.data.compressed_files import COMPRESSED_SUFFIXES, import_arrow
+from regard.data.compressed_files import COMPRESSED_SUFFIXES, SIGNATURES, import_arrow
 from regard.data.corpus import (
     UTF_16,
     CorpusError,
@@ -33,6 +33,8 @@ from regard.data.corpus import (
 from regard.errors import RegardError
 
 PARQUET_SUFFIX = ".parquet"
+SELECTING_OPTIONS = {".jsonl": "the key of the texts with --keys", ".tsv": "the column of the texts with --columns"}
+"""What has to be named for files with these endings: their lines are more than a text."""
 JSON_SPACE = " \t\r\n"
 """The characters that JSON allows around values."""
 
@@ -441,6 +443,15 @@ def compress(data: bytes, suffix: str) -> bytes:
     return data
 
 
+def compressed_ending(output: Path) -> str:
+    """Return the ending of the output's name if it is to be compressed; raise a RegardError if that is not possible."""
+    if output.suffix in COMPRESSED_SUFFIXES:
+        return output.suffix
+    if output.suffix.lower() in (*COMPRESSED_SUFFIXES, *(suffix for _, suffix in SIGNATURES.values())):
+        raise RegardError(f"{output} would not be compressed: choose .gz, .xz or .zst")
+    return ""
+
+
 def open_records(
     files: Sequence[Path], output: Path | None, columns: tuple[int, ...], keys: tuple[str, ...], as_json: bool = False
 ) -> RecordFile:
@@ -463,9 +474,13 @@ def open_records(
         if output is None:
             raise RegardError("Parquet cannot be written to standard output: pass --output FILE.parquet")
         return ParquetRecords(names[0], keys)
-    compression = output.suffix if output is not None and output.suffix in COMPRESSED_SUFFIXES else ""
+    compression = compressed_ending(output) if output is not None else ""
     if compression == ".zst":
         import_arrow("writing .zst")
+    for name in () if columns or keys else names:
+        suffix = Path(name.removesuffix(Path(name).suffix) if name.endswith(COMPRESSED_SUFFIXES) else name).suffix
+        if suffix in SELECTING_OPTIONS:
+            raise RegardError(f"{name} has more on each line than a text: name {SELECTING_OPTIONS[suffix]}")
     if columns:
         return TsvRecords(names, compression, as_json, columns)
     if keys:

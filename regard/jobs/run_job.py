@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import regard
-from regard.errors import RegardError
+from regard.errors import RegardError, WriteError
 from regard.jobs.job_folder import JobFolder
 from regard.jobs.records import RecordFile
 from regard.jobs.shards import FinishedShard, RowFault, ShardSource
@@ -88,8 +88,11 @@ def run_job(
         folder = JobFolder(output)
         with folder.locked():
             folder.begin(_description(work, engine.device_kind), restart)
-            progress = _finish_shards(work, folder, engine, answer, report)
-            folder.complete(records, work.columns)
+            try:
+                progress = _finish_shards(work, folder, engine, answer, report)
+                folder.complete(records, work.columns)
+            except WriteError as error:  # the disk is full, for example
+                raise WriteError(error.errno or 0, f"{error}{_kept_rows(work, folder)}") from error
     return JobSummary(progress, tuple(sorted(fault for entry in folder.entries.values() for fault in entry.faults)))
 
 
@@ -133,6 +136,11 @@ def _finish_shards(
             rows, done = rows + shard.rows, done + shard.size
             report(progress())
     if errors:
-        kept = f"; {rows:,} rows are {work.task.participle} and kept in {folder.path}" if rows else ""
-        raise RegardError(errors[0] + kept)
+        raise RegardError(errors[0] + _kept_rows(work, folder))
     return progress()
+
+
+def _kept_rows(work: ShardWork, folder: JobFolder) -> str:
+    """What a job that stops has finished, to be added to its error."""
+    rows = sum(entry.rows for entry in folder.entries.values())
+    return f"; {rows:,} rows are {work.task.participle} and kept in {folder.path}" if rows else ""

@@ -44,6 +44,8 @@ class JobTask(ABC):
     verb: ClassVar[str]
     participle: ClassVar[str]
     texts_per_row: ClassVar[int] = 1
+    memory_option: ClassVar[str] = ""
+    """The option that limits the memory of a worker, if there is one."""
 
     @property
     @abstractmethod
@@ -86,6 +88,7 @@ class TranslateTask(JobTask):
 
     verb: ClassVar[str] = "translate"
     participle: ClassVar[str] = "translated"
+    memory_option: ClassVar[str] = "--batch-tokens"
 
     @property
     def columns(self) -> list[Column]:

@@ -1,11 +1,14 @@
 """Jobs on damaged, changed and invalid input, on full disks, and in folders of others; and their formats."""
 
+import errno
 import gzip
 import json
 import lzma
+import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,9 +19,9 @@ import torch
 from regard.cli.job_options import fault_remedies
 from regard.data.corpus import Corpus, CorpusError, CorpusProblems, read_lines
 from regard.errors import RegardError, WriteError
-from regard.jobs.job_folder import FINISHED_FILE, JobFolder
+from regard.jobs.job_folder import FINISHED_FILE, JOINED_FILE, JobFolder
 from regard.jobs.records import JsonlRecords, LineRecords, ParquetRecords, RecordFile, TsvRecords, open_records
-from regard.jobs.shards import RowFault
+from regard.jobs.shards import FinishedShard, RowFault
 from tests.support.commands import command, refused
 from tests.support.jobs import MODEL, ROWS_PER_SHARD, ReverseTask, Stopped, reverse_file, write_sentences
 
@@ -118,7 +121,7 @@ def test_another_model_is_refused(source: Path, tmp_path: Path, monkeypatch: pyt
     with monkeypatch.context() as patch:
         parameter = next(MODEL.network.parameters())
         patch.setattr(parameter, "data", parameter.data + 1)
-        with pytest.raises(RegardError, match=r"other settings \(model was '"):
+        with pytest.raises(RegardError, match=r"other settings \(it has another model\)"):
             reverse_file(source, tmp_path / "out", workers=None)
 
 
@@ -181,12 +184,30 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 def test_a_full_disk_stops_the_job_and_space_continues_it(source: Path, small_disk: Path) -> None:
     (small_disk / "filling").write_bytes(bytes(36_000))
-    with pytest.raises(WriteError, match=r"cannot be written: No space left on device; free some space"):
+    full = (
+        r"cannot be written: No space left on device; free some space.*; \d+ rows are reversed and kept in .*out\.job"
+    )
+    with pytest.raises(WriteError, match=full):
         reverse_file(source, small_disk / "out")
     (small_disk / "filling").unlink()
     assert reverse_file(source, small_disk / "out").progress.rows_before > 0
     assert (small_disk / "out").read_text() == EXPECTED
     assert [file.name for file in small_disk.iterdir()] == ["out"]
+
+
+def test_half_a_joined_output_is_removed(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would keep a full disk full."""
+
+    def fill(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("shutil.copyfileobj", fill)
+        with pytest.raises(WriteError, match=rf"out cannot be written: .*; {ROWS} rows are reversed and kept in"):
+            reverse_file(source, tmp_path / "out", workers=None)
+    assert not (tmp_path / "out.job" / JOINED_FILE).exists()
+    assert reverse_file(source, tmp_path / "out", workers=None).progress.rows_before == ROWS
+    assert (tmp_path / "out").read_text() == EXPECTED
 
 
 def test_empty_inputs_and_links(tmp_path: Path) -> None:
@@ -398,6 +419,10 @@ def test_an_input_is_never_replaced_by_the_output(tmp_path: Path) -> None:
         message = refused(*words, "-o", str(tmp_path / folder / "out"))
         assert problem.format(tmp_path / folder) in message
     assert "is a folder: name a file in it" in refused(*words, "-o", str(tmp_path))
+    (tmp_path / "loop").symlink_to("loop")
+    if sys.version_info < (3, 13):  # later ones replace the link
+        assert "loop cannot be written: Too many" in refused(*words, "-o", str(tmp_path / "loop"))
+    assert "cannot be written: File name too long" in refused(*words, "-o", str(tmp_path / ("a" * 250)))
 
 
 def test_an_unfinished_job_with_other_options_names_only_these(source: Path, tmp_path: Path) -> None:
@@ -407,8 +432,12 @@ def test_an_unfinished_job_with_other_options_names_only_these(source: Path, tmp
     ]
     with folder.locked():
         folder.begin(jobs[0])
+        assert not folder.begin(jobs[1]), "nothing is finished, so nothing would be lost"
+        folder.begin(jobs[0])
+        folder.finish(FinishedShard(0, 1, 1, 1, "", b""))
         for job, difference in [
             (jobs[1], "beam was 4 and is now 1"),
+            ({**jobs[0], "model": "2"}, "it has another model"),
             ({"task": "score"}, "task was 'translate' and is now"),
         ]:
             with pytest.raises(RegardError, match=rf"other settings \({difference}[^;]*\): repeat its settings"):
@@ -437,6 +466,13 @@ def test_formats_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         (([text], Path("out.parquet"), (), ()), "rename it"),
         (([parquet], Path("out.txt"), (), ("text",)), "rename it"),
         (([parquet], Path("out.parquet"), (), ()), "name the column of the texts with --keys"),
+        (
+            ([Path("in.jsonl.gz")], Path("out"), (), ()),
+            "in.jsonl.gz has more .*: name the key of the texts with --keys",
+        ),
+        (([Path("in.tsv")], Path("out"), (), ()), "in.tsv has more .*: name the column of the texts with --columns"),
+        (([text], Path("out.GZ"), (), ()), "out.GZ would not be compressed: choose .gz, .xz or .zst"),
+        (([text], Path("out.bz2"), (), ()), "out.bz2 would not be compressed"),
     ]:
         with pytest.raises(RegardError, match=message):
             open_records(*arguments)
@@ -531,3 +567,23 @@ def test_jsonl_with_half_a_character_elsewhere_is_written(tmp_path: Path) -> Non
     (tmp_path / "in.jsonl").write_text('{"text": "un", "other": "\\ud800"}\n')
     reverse_file(JsonlRecords((str(tmp_path / "in.jsonl"),), keys=("text",)), tmp_path / "out.jsonl", workers=None)
     assert json.loads((tmp_path / "out.jsonl").read_text())["reversed"] == "nu"
+
+
+@pytest.mark.parametrize("words", [["--input", "in.txt"], ["Le chat"]])
+def test_stdout_keeps_what_others_write_to_it(tmp_path: Path, words: list[str]) -> None:
+    """Also if it is redirected to a file, which a job would replace, and opening it again would truncate."""
+    if not Path("/dev/stdout").exists():
+        pytest.skip("this system has no /dev/stdout")
+    MODEL.save(tmp_path / "model")
+    (tmp_path / "in.txt").write_text("Le chat\n")
+    translate = [sys.executable, "-m", "regard", "translate", "--model", "model", "--max-tokens", "3", *words]
+    with (tmp_path / "log").open("w") as log:
+        log.write("before\n")
+        log.flush()
+        environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+        done = [*translate, "--output", "/dev/stdout"]
+        subprocess.run(done, cwd=tmp_path, stdout=log, check=True, env=environment, timeout=120)
+        log.write("after\n")
+    before, translation, after = (tmp_path / "log").read_text().splitlines()
+    assert (before, after) == ("before", "after")
+    assert translation == MODEL.translate("Le chat", max_tokens=3)

@@ -133,7 +133,9 @@ def test_a_kill_after_the_output_was_written_loses_nothing(
 def test_rows_that_kill_every_worker_stop_the_job(tmp_path: Path) -> None:
     """The other rows are finished, and kept."""
     (tmp_path / "in").write_text("".join("deadly\n" if number == 50 else f"{number}\n" for number in range(60)))
-    with pytest.raises(RegardError, match=r"rows 45–52 ended 3 processes .*: reduce --batch-tokens"):
+    with pytest.raises(
+        RegardError, match=r"rows 45–52 ended 3 processes .*: run the command again with fewer --workers to resume$"
+    ):
         reverse_file(tmp_path / "in", tmp_path / "out")
     assert finished_shards(tmp_path / "out") >= 6
     (tmp_path / "in").write_text("".join("peaceful\n" if number == 50 else f"{number}\n" for number in range(60)))
