@@ -8,7 +8,6 @@ import os
 import platform
 import re
 import shlex
-import subprocess
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,8 +17,7 @@ import torch
 from rich.table import Table
 
 from regard.atomic_files import write_file
-
-ROOT = Path(__file__).parent.parent
+from regard.labs.source_commit import current_commit
 
 
 def write_figures(file: Path, arguments: Sequence[str], tables: Sequence[Table]) -> None:
@@ -54,15 +52,6 @@ def command_line(arguments: Sequence[str]) -> str:
     command = shlex.join(["python", "-m", "benchmarks", *(each for each in shown if not each.startswith("--json="))])
     threads = os.environ.get("OMP_NUM_THREADS")
     return f"OMP_NUM_THREADS={threads} {command}" if threads else command
-
-
-def current_commit() -> str | None:
-    """Return the commit of the repository, with `-dirty` if files have been changed; None outside of a repository."""
-    command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
-    try:
-        return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return None
 
 
 def machine() -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import pytest
+import torch
 
 from regard.labs.lab import NAMES
 from scripts.site_links import COMMANDS_INDEX, link_to_html, on_page_content, rewrite_links, with_generated_pages
@@ -118,7 +119,11 @@ def test_the_annotated_paper_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     monkeypatch.setitem(os.environ, "ANNOTATED_STEPS", "2")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(plt, "show", lambda: plt.close("all"))
+    threads: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", threads.append)
+    monkeypatch.setattr(torch, "set_printoptions", lambda **_options: None)  # it would change what other tests print
     names: dict[str, Any] = {"__name__": "annotated"}
     exec(compile(ast.parse(ANNOTATED.read_text(encoding="utf-8")), str(ANNOTATED), "exec"), names)
     assert names["scores"].sentences == 100
     assert len(names["losses"]) == 2
+    assert threads == [1], "on a busy machine, two threads took more than twice the processor time"

@@ -51,6 +51,7 @@ import torch.nn.functional as F
 import regard
 
 torch.manual_seed(0)
+torch.set_num_threads(1)  # the model is so small that several threads mostly wait for each other
 torch.set_printoptions(precision=2, sci_mode=False)
 STEPS = int(os.environ.get("ANNOTATED_STEPS", "700"))  # training steps in section 5
 

@@ -4,6 +4,7 @@ import csv
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from datetime import UTC, datetime
 from importlib.metadata import version
 from io import StringIO
 from pathlib import Path
@@ -16,6 +17,7 @@ from regard.labs.lab import Lab, LabResult, ResultTable
 from regard.labs.lab_markdown import index, markdown, paragraphs
 from regard.labs.lab_page import page, png
 from regard.labs.lab_record import FULL_SUFFIX, LabRecord, described_sizes, size_text
+from regard.labs.source_commit import current_commit
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,8 @@ def _record(lab: Lab, result: LabResult, command: str, seconds: float) -> LabRec
         regard_version=__version__,
         torch_version=version("torch"),
         seconds=seconds,
+        date=datetime.now(UTC).strftime("%Y-%m-%d"),
+        commit=current_commit(),
     )
 
 

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, fields, is_dataclass
 from itertools import pairwise
 from pathlib import Path
 from textwrap import dedent
+from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from regard.errors import RegardError
@@ -51,6 +52,10 @@ class LabRecord:
     regard_version: str
     torch_version: str
     seconds: float
+    date: str
+    """Day on which the experiment was run, such as 2026-11-19."""
+    commit: str | None
+    """Commit of Regard's source; None if it was not run from its repository."""
 
     @property
     def holds(self) -> bool:
@@ -65,8 +70,9 @@ class LabRecord:
 
     @property
     def environment(self) -> str:
-        """Versions of Regard and PyTorch, and the time that the run took."""
-        return f"Regard {self.regard_version} and PyTorch {self.torch_version} in {duration(self.seconds)}"
+        """Versions of Regard and PyTorch, the time that the run took, and its date."""
+        regard = f"Regard {self.regard_version}" + (f" (commit {self.commit})" if self.commit else "")
+        return f"{regard} and PyTorch {self.torch_version} in {duration(self.seconds)} on {self.date}"
 
     def json_text(self) -> str:
         """Return the content of the record's JSON file."""
@@ -92,6 +98,8 @@ def _parse(kind: Any, value: Any, location: str) -> Any:
             return kind(**values)  # type: ignore[operator]
         except RegardError as error:
             raise RegardError(f"{location}: {error}") from None
+    if get_origin(kind) is UnionType:  # a value that may be missing
+        return None if value is None else _parse(get_args(kind)[0], value, location)
     if get_origin(kind) is tuple and isinstance(value, list):
         return tuple(_parse(get_args(kind)[0], item, location) for item in value)
     if kind is float and type(value) is int:

@@ -10,8 +10,9 @@ import pytest
 import benchmarks.start
 from benchmarks.__main__ import app
 from benchmarks.common import Timings, ratio_table
-from benchmarks.figure_files import command_line, current_commit, write_figures
+from benchmarks.figure_files import command_line, write_figures
 from benchmarks.serve import ONE_CLIENT, latency_table
+from regard.labs.source_commit import current_commit
 
 
 def test_a_file_has_the_tables_and_how_to_repeat_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

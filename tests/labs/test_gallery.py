@@ -5,6 +5,8 @@ in the records and renders the pages again, without repeating any measurement.
 """
 
 import json
+import re
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from regard.errors import RegardError
 from regard.labs.lab import NAMES, load_lab
 from regard.labs.lab_markdown import index, markdown, paragraphs
 from regard.labs.lab_record import FULL_SUFFIX, LabRecord, described_sizes, read_record
+from regard.labs.source_commit import current_commit
 
 GALLERY = Path("regard/labs/gallery")
 GALLERY_NAMES = (*NAMES, f"ablation{FULL_SUFFIX}")
@@ -70,6 +73,33 @@ def test_records_describe_the_labs_as_they_are(name: str) -> None:
     record = record_of(name)
     assert record == described(record)
     assert record.holds
+
+
+def test_records_state_when_and_on_which_commit_they_were_measured() -> None:
+    for record in map(record_of, GALLERY_NAMES):
+        assert re.fullmatch(r"\d{4}-\d\d-\d\d", record.date), record.name
+        assert re.fullmatch(r"[0-9a-f]{7,}", record.commit or ""), record.name
+        assert record.environment.endswith(f" on {record.date}")
+        assert f" (commit {record.commit}) " in record.environment
+    installed = replace(record_of("scaling"), commit=None)
+    assert re.match(r"Regard [\d.]+ and PyTorch", installed.environment)
+
+
+def test_the_commit_is_that_of_the_repository_that_tracks_the_folder(tmp_path: Path) -> None:
+    """Not that of a project in whose folder Regard is installed."""
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@example.org"]
+    subprocess.run([*git, "init", "--quiet"], check=True)
+    package = tmp_path / ".venv/regard"
+    package.mkdir(parents=True)
+    (package / "a.py").touch()
+    assert current_commit(package) is None
+    subprocess.run([*git, "add", "."], check=True)
+    subprocess.run([*git, "commit", "--quiet", "--message", "a"], check=True)
+    commit = current_commit(package)
+    assert commit is not None
+    assert re.fullmatch(r"[0-9a-f]{7,}", commit)
+    (package / "a.py").write_text("1")
+    assert current_commit(package) == f"{commit}-dirty"
 
 
 def without_rows(data: dict[str, Any]) -> None:
