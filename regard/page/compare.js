@@ -124,15 +124,24 @@ export function createCompare(data, { models, requested, initial, onChange }) {
     if (!wanted.source) return;
     const key = JSON.stringify(wanted);
     if (wanted.model === requested.model && wanted.source === requested.source) [responseFor, response] = [key, data];
-    if (responseFor !== key) {
+    const isLoaded = responseFor === key;
+    markStale(!isLoaded); // also if the request fails: what is shown is not what the form says
+    if (isLoaded) cancel(); // the response to an earlier choice must not replace this one
+    else {
       const received = await request("/api/attend", wanted);
       if (!received) return;
       [responseFor, response] = [key, received];
+      markStale(false);
     }
     right = view(response, left.map.kind, state.layer, state.head);
     cells = [cells[0], counterpart(left.map, right.map, cells[0])];
     fillHeads();
     draw();
+  }
+
+  // Dims the second side while it shows something else than the form says.
+  function markStale(isStale) {
+    for (const element of [panels[1].root, readout]) element.classList.toggle("stale", isStale);
   }
 
   function show() {

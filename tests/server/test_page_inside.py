@@ -811,6 +811,32 @@ def test_two_heads_and_two_sentences_side_by_side(opened: Opened) -> None:
     assert opened.page.evaluate("document.activeElement.textContent").startswith("Compare with")
 
 
+def test_a_comparison_that_is_loading_or_failed_is_pale_and_another_choice_replaces_it(opened: Opened) -> None:
+    opened.look(OPEN)
+    click(opened, "Compare with another head, sentence or model")
+    second = opened.page.locator(".compare-panel").nth(1)
+    opened.until(lambda: "petit-fr-en, cross, layer 1, head 3" in str(second.text_content()))
+    models = opened.page.locator(".compare select").first
+    gates = Gates(opened)
+    gates.close("/api/attend")
+    models.select_option("writer")
+    gates.wait("/api/attend")
+    assert opened.page.locator(".compare-panel.stale").count() == 1
+    models.select_option("petit-fr-en")
+    assert opened.page.locator(".compare .stale").count() == 0
+    gates.open("/api/attend")
+    assert "petit-fr-en, cross, layer 1, head 3" in str(second.text_content())
+    opened.page.route("**/api/attend", lambda route: route.abort())
+    models.select_option("writer")
+    opened.page.wait_for_selector(".compare .notice-error")
+    assert opened.page.locator(".compare-panel.stale").count() == 1
+    opened.page.unroute("**/api/attend")
+    opened.page.locator(".compare").get_by_role("button", name="Try again").click()
+    opened.until(lambda: "writer, decoder" in str(second.text_content()))
+    assert opened.page.locator(".compare .stale").count() == 0
+    opened.said = [said for said in opened.said if REFUSED not in said]
+
+
 @pytest.mark.parametrize("height", [500, 900])
 def test_the_steps_do_not_cover_the_logit_lens(context: Any, address: str, height: int) -> None:
     opened = Opened(context, address, 1200, height)
