@@ -2,7 +2,7 @@
 // all of them in time. Runs that are being trained are read again every few seconds.
 
 import { createRequests } from "./api.js";
-import { clampIndex, make } from "./dom.js";
+import { capitalize, clampIndex, make } from "./dom.js";
 import { createFilm } from "./film.js";
 import { createLineChart } from "./line_chart.js";
 
@@ -22,7 +22,7 @@ export const formatNumber = (value) => {
   if (size === 0) return "0";
   if (size >= 1e6) return `${Number((value / 1e6).toPrecision(3))}M`;
   if (size >= 1e4) return `${Number((value / 1e3).toPrecision(3))}k`;
-  if (size < 1e-3) return value.toExponential(1).replace("-", "−");
+  if (size < 1e-4) return Number(value.toPrecision(2)).toExponential().replaceAll("-", "−");
   return `${Number(value.toPrecision(3))}`.replace("-", "−");
 };
 const formatStep = (step) => Math.round(step).toLocaleString("en");
@@ -140,12 +140,12 @@ export function runsView({ saveState }) {
     const measures = [...new Set(drawn().map(({ measure }) => measure).filter(Boolean))];
     const several = runs.size > 1;
     const series = (key, curve) => drawn().map((run) => ({ name: several ? run.name : curve, className: colourOf(run.name), points: zip(run.curve, key) }));
-    const validated = (key, label) => drawn().map((run) => ({ name: several ? `${run.name}, ${label}` : label, className: colourOf(run.name), points: validation(run, key), dots: true }));
-    charts.score.root.querySelector("figcaption").textContent = `${measures.join(", ") || "Score"} on the validation text`;
+    const validated = (key, label) => drawn().map((run) => ({ name: several ? `${run.name}, ${label(run)}` : label(run), className: colourOf(run.name), points: validation(run, key), dots: true }));
+    charts.score.root.querySelector("figcaption").textContent = `${capitalize(measures.join(", ") || "score")} on the validation text`;
     const cursor = cursorX();
     const message = "There is nothing to draw yet.";
-    charts.loss.show([...series("loss", "training").map((each) => ({ ...each, faint: true, name: several ? `${each.name}, training` : "training" })), ...validated("loss", "validation")], { cursor, log: log.checked, message });
-    charts.score.show(validated("score", measures.join(", ") || "score").filter(({ points }) => points.some(([, y]) => y !== null)), { cursor, message: drawn().some((run) => run.validations.length) ? "There is no score, only a loss." : "It has not been validated yet." });
+    charts.loss.show([...series("loss", "training").map((each) => ({ ...each, faint: true, name: several ? `${each.name}, training` : "training" })), ...validated("loss", () => "validation")], { cursor, log: log.checked, message });
+    charts.score.show(validated("score", ({ measure }) => measure ?? "score").filter(({ points }) => points.some(([, y]) => y !== null)), { cursor, message: drawn().some((run) => run.validations.length) ? "There is no score, only a loss." : "It has not been validated yet." });
     charts.lr.show(series("lr", "learning rate"), { cursor, message });
     charts.speed.show(series("tokens_per_second", "tokens/s"), { cursor, message });
   }

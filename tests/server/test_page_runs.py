@@ -91,6 +91,29 @@ def test_curves_of_both_runs_are_overlaid(opened: Opened) -> None:
     opened.until(lambda: "time=1&log=1" in opened.page.url)
 
 
+def test_each_run_has_its_own_measure(opened: Opened) -> None:
+    def tag(route: Any) -> None:
+        response = route.fetch()
+        run = response.json()
+        route.fulfill(json=run | ({"measure": "accuracy"} if run["name"] == "second" else {}))
+
+    opened.page.route("**/api/run", tag)
+    watch(opened)
+    score = opened.page.locator(".charts section:nth-child(2)")
+    assert score.locator("figcaption").text_content() == "BLEU, accuracy on the validation text"
+    values = score.locator(".chart-values li").all_text_contents()
+    assert values == ["first, BLEU 100.0", "second, accuracy 50.0"]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.002, "0.002"), (0.0005, "0.0005"), (0.0000312, "3.1e−5"), (0, "0"), (12345, "12.3k")]
+)
+def test_numbers_of_charts(opened: Opened, value: float, text: str) -> None:
+    opened.open("#/labs")
+    script = "async value => (await import('/page/runs.js')).formatNumber(value)"
+    assert opened.page.evaluate(script, value) == text
+
+
 def test_one_slider_moves_curves_samples_and_film(opened: Opened, runs: Path) -> None:
     watch(opened)
     assert opened.text(".step-where") == "Step 100, validation loss 1, BLEU 100.0 (best)"
