@@ -72,6 +72,12 @@ export function scrollWithin(box, element) {
   else if (inner.bottom > outer.bottom) box.scrollTop += inner.bottom - outer.bottom + inner.height;
 }
 
+// Scrolls a box, but nothing around it, so that one of its elements is in the middle, unless it is visible already.
+export function scrollToMiddle(box, element) {
+  const [outer, inner] = [box, element].map((each) => each.getBoundingClientRect());
+  if (inner.top < outer.top || inner.bottom > outer.bottom) box.scrollTop += (inner.top + inner.bottom - outer.top - outer.bottom) / 2;
+}
+
 // Moves the focus with the arrow keys, Home and End among buttons of which Tab reaches one. In a single column the left
 // and right arrows move to `otherList`, if given.
 export function moveFocus(event, buttons, columns, otherList) {

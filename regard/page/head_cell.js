@@ -1,11 +1,12 @@
 // Inside one cell of the heat map: the query and key, their dot product, scaling, mask, softmax over the row, and the weighted
 // sum of the values, each with its numbers. Dragging a weight changes it in the model.
 
-import { addScrollFade, make, percent, pointingHint, visibleToken } from "./dom.js";
+import { addScrollFade, make, percent, pointingHint, scrollToMiddle, visibleToken } from "./dom.js";
 import { indexOfLargest, mean, withReplacedWeight } from "./numbers.js";
 import { createStrip, formatNumber, largestOf } from "./vector_strip.js";
 
 const MAX_VALUES_SHOWN = 8; // keys whose values are drawn: those with the largest weights
+const TOTAL_DIGITS = 4; // with three, 1 ÷ 1.005 would be 1 ÷ 1
 const TEMPERATURE = { min: -2, max: 2, step: 0.05 }; // as a power of 2
 
 // `loadBody()` returns what /api/head needs besides the head; `onWeight(cell, weight)` is called when a weight was dragged, with
@@ -25,6 +26,7 @@ export function createHeadCell({ connect, loadBody, onWeight, onHead, findChange
   let displayed = null; // the cell and the vectors whose computation is displayed; another cell may be selected already
   let [dimension, temperature] = [null, 1];
   let preview = null; // the column and weight that were dragged and that no response has yet
+  let softmaxTop = null; // how far the table of the softmax is scrolled; null scrolls to the selected key
   let loads = 0; // number of requests
   let redraw = () => {};
 
@@ -35,6 +37,7 @@ export function createHeadCell({ connect, loadBody, onWeight, onHead, findChange
     const isSameCell = selected && next && headOf(selected) === headOf(next) && selected.row === next.row && selected.column === next.column && selected.map === next.map;
     if (isSameCell || (!selected && !next)) return;
     selected = next;
+    softmaxTop = null;
     discardPending();
     if (!selected) return clear(selectHint);
     if (selected.head === null) return showHeads();
@@ -51,6 +54,7 @@ export function createHeadCell({ connect, loadBody, onWeight, onHead, findChange
 
   function renderPrevious() {
     ({ dimension, temperature } = previous);
+    if (previous.row === selected.row && previous.column === selected.column) ({ softmaxTop } = previous);
     render(previous.vectors);
   }
 
@@ -114,20 +118,25 @@ export function createHeadCell({ connect, loadBody, onWeight, onHead, findChange
     const restoreFocus = rememberFocus();
     about.replaceChildren(...describe(displayed.cell));
     content.replaceChildren(...parts.map((part) => part.root));
+    scrollSoftmax();
     restoreFocus();
     redraw = () => parts.forEach((part) => part.update());
     redraw();
   }
 
-  // The controls are created again: a function that focuses the one that has the focus now, and scrolls as far as before.
+  // Scrolls the table of the softmax as far as before, or to the selected key. It cannot scroll before it is displayed.
+  function scrollSoftmax() {
+    const box = content.querySelector(".softmax-scroll");
+    if (!box?.clientHeight) return;
+    if (softmaxTop === null) scrollToMiddle(box, box.querySelector(".softmax-chosen"));
+    else box.scrollTop = softmaxTop;
+  }
+
+  // The controls are created again: a function that focuses the one that has the focus now.
   function rememberFocus() {
     const controls = () => [...content.querySelectorAll("input, button, [tabindex]")];
-    const [index, top] = [controls().indexOf(document.activeElement), content.querySelector(".softmax-scroll")?.scrollTop ?? 0];
-    return () => {
-      const box = content.querySelector(".softmax-scroll");
-      if (box) box.scrollTop = top;
-      if (index >= 0) controls()[index]?.focus({ preventScroll: true });
-    };
+    const index = controls().indexOf(document.activeElement);
+    return () => index >= 0 && controls()[index]?.focus({ preventScroll: true });
   }
 
   function step(number, title, ...children) {
@@ -216,6 +225,7 @@ export function createHeadCell({ connect, loadBody, onWeight, onHead, findChange
     });
     const knob = make("div", { class: "knob" }, make("span", {}, "Temperature"), output, slider);
     const scroll = addScrollFade(make("div", { class: "softmax-scroll", tabindex: 0, role: "region", "aria-label": "Softmax over the row" }, table));
+    scroll.addEventListener("scroll", () => selected === cell && (softmaxTop = scroll.scrollTop)); // not after another cell was selected
     const root = step(3, "Softmax over the row", knob, scroll, formula, restore);
     function update() {
       const { powers, total, weights: shown, change } = rowWeights();
@@ -224,7 +234,7 @@ export function createHeadCell({ connect, loadBody, onWeight, onHead, findChange
       rows.forEach((row, s) => row.update(powers[s], shown[s], preview?.column === s));
       const { column } = cell;
       const name = temperature === 1 ? "e^(score − highest score) ÷ their sum" : `e^((score − highest score) ÷ ${formatNumber(temperature)}) ÷ their sum`;
-      formula.replaceChildren(`${name}: ${formatNumber(powers[column])} ÷ ${formatNumber(total)} = `, make("b", {}, percent(powers[column] / total)),
+      formula.replaceChildren(`${name}: ${formatNumber(powers[column])} ÷ ${formatNumber(total, TOTAL_DIGITS)} = `, make("b", {}, percent(powers[column] / total)),
         ...(change ? [`. You set the weight of `, label(cell.map.keys[change.column]), ` to ${percent(change.weight)}; the others keep their proportions.`] : []));
       restore.hidden = !findChange(cell);
     }
@@ -306,7 +316,10 @@ export function createHeadCell({ connect, loadBody, onWeight, onHead, findChange
     return { root, update };
   }
 
-  const observer = new ResizeObserver(() => requestAnimationFrame(() => redraw()));
+  const observer = new ResizeObserver(() => requestAnimationFrame(() => {
+    redraw();
+    scrollSoftmax();
+  }));
   observer.observe(content);
   content.addEventListener("pointerdown", hold);
   clear(selectHint);
@@ -314,7 +327,7 @@ export function createHeadCell({ connect, loadBody, onWeight, onHead, findChange
     root,
     show,
     // What is displayed, for a component that replaces this one.
-    remember: () => displayed && { vectors: displayed.vectors, vectorsOf: headOf(displayed.cell), dimension, temperature },
+    remember: () => displayed && { vectors: displayed.vectors, vectorsOf: headOf(displayed.cell), row: displayed.cell.row, column: displayed.cell.column, dimension, temperature, softmaxTop },
     released,
     close() {
       discardPending();

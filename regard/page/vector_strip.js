@@ -38,8 +38,8 @@ export function largestOf(...vectors) {
   return Math.max(...vectors.flat().map(Math.abs), 1e-9);
 }
 
-// A number with three significant digits and a real minus sign.
-export function formatNumber(value) {
-  const text = Math.abs(value) >= 1000 ? `${Math.round(value)}` : `${Number(value.toPrecision(3))}`;
+// A number with this many significant digits and a real minus sign.
+export function formatNumber(value, digits = 3) {
+  const text = Math.abs(value) >= 1000 ? `${Math.round(value)}` : `${Number(value.toPrecision(digits))}`;
   return text.includes("e") ? text.replace("e", " × 10^").replaceAll("-", "−") : text.replace("-", "−");
 }

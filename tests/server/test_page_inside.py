@@ -114,6 +114,52 @@ def test_a_cell_shows_its_computation_with_its_numbers(opened: Opened, petit: Mo
     torch.testing.assert_close(weights(), (scores * 4).softmax(-1), atol=1e-5, rtol=0.006)
 
 
+def test_the_quotient_of_the_softmax_is_the_weight(opened: Opened) -> None:
+    quotients = []
+    for row, column in ((3, 4), (4, 6), (2, 5)):
+        opened.look(f"{OPEN}&row={row}&column={column}")
+        opened.page.wait_for_selector(".cell-step-4")
+        opened.until(lambda: not opened.page.locator(".stale").count())
+        numbers = re.search(r": ([\d.]+) ÷ ([\d.]+) = ([\d.]+)%", opened.text(".cell-step-3 .formula"))
+        assert numbers
+        power, total, percentage = map(float, numbers.groups())
+        assert 100 * power / total == pytest.approx(percentage, rel=0.006 if power < 1 else 0.001)
+        quotients.append((power, percentage))
+    assert any(power == 1 and 95 < percentage < 99.9 for power, percentage in quotients)  # the total is close to 1
+
+
+def softmax_row(opened: Opened, selector: str) -> tuple[float, float]:
+    """How far a row of the softmax is below the top of its box, and above its bottom."""
+    script = """row => {
+      const [inner, outer] = [row, row.closest(".softmax-scroll")].map(e => e.getBoundingClientRect());
+      return [inner.top - outer.top, outer.bottom - inner.bottom];
+    }"""
+    below, above = opened.page.locator(selector).first.evaluate(script)
+    return below, above
+
+
+def test_a_long_softmax_is_scrolled_to_the_selected_key_and_stays_where_a_weight_is_changed(opened: Opened) -> None:
+    source = " ".join(["Il aime son grand-père et il lui écrit souvent."] * 4)
+    options = {"model": "petit-fr-en", "source": source, "kind": "encoder", "layer": 1, "head": 2}
+
+    def is_shown(selector: str) -> bool:
+        return not opened.page.locator(".stale").count() and min(softmax_row(opened, selector)) >= 0
+
+    opened.look(f"#/look?{urlencode(options | {'row': 3, 'column': 40})}")
+    opened.page.wait_for_selector(".cell-step-4")
+    opened.until(lambda: is_shown(".softmax-chosen"))
+    canvas = opened.page.locator(".attention-matrix canvas").first
+    canvas.focus()
+    opened.press(*["ArrowLeft"] * 38)
+    opened.until(lambda: state(opened).get("column") == "2" and is_shown(".softmax-chosen"))
+    slider = opened.page.locator(".weight-slider").nth(44)
+    slider.scroll_into_view_if_needed()
+    slider.focus()
+    opened.press("PageUp")
+    opened.until(lambda: "set" in state(opened) and not opened.page.locator(".stale").count())
+    opened.until(lambda: is_shown("tr:has(:focus)"))
+
+
 def test_cells_of_every_kind_of_model_and_the_mean(opened: Opened) -> None:
     opened.look("#/look?model=writer&source=Once+upon+a+time&kind=decoder&layer=1&head=1&row=1&column=3")
     opened.page.wait_for_selector(".cell-step-4")
