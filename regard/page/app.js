@@ -92,7 +92,7 @@ function showNotLoaded() {
 
 async function start() {
   document.querySelector("nav").replaceChildren(...links.values());
-  document.querySelector("header.bar").append(takeAway.root);
+  document.querySelector(".site-header").append(takeAway.root);
   const { notice, request } = createRequests(start);
   main.replaceChildren(make("div", { class: "view" }, notice));
   const models = await request("/api/models");

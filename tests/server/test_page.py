@@ -815,7 +815,7 @@ def test_bars_are_visible_with_forced_colours(context: Any, address: str, scheme
     opened.look()
     opened.page.wait_for_selector(".steps .bar-chosen")
     assert sum(columns(".steps .bar-chosen .bar-track")) > 20
-    for selector in (".bar nav a[aria-current=page]", ".attention-kinds label:has(:checked)"):
+    for selector in (".site-header nav a[aria-current=page]", ".attention-kinds label:has(:checked)"):
         told = "e => getComputedStyle(e).textDecorationLine + getComputedStyle(e).outlineStyle"
         assert opened.page.locator(selector).evaluate(told) != "nonenone"
     opened.open(f"{LOOK}&step=2", ".attention-later")

@@ -819,7 +819,9 @@ def test_the_tour_waits_for_a_visitor_who_does_something_else(context: Any, addr
     assert opened.text(".tour h2") == "Queries"
     opened.page.locator(".tour .main").click()
     assert opened.text(".tour h2") == "Keys"
-    assert opened.page.locator("header.bar").bounding_box()["y"] == 0  # the other views stay in sight
+    assert opened.page.locator(".site-header").bounding_box()["y"] == 0  # the other views stay in sight
+    sticky = "all => all.filter(e => getComputedStyle(e).position === 'sticky').map(e => e.className)"
+    assert opened.page.locator(".steps *").evaluate_all(sticky) == []  # nothing else does
     opened.close()
     window.close()
 
