@@ -55,9 +55,14 @@ def chromium() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=CHROMIUM, headless=True, args=ARGUMENTS)
+        started = launch(playwright.chromium)
         yield started
         started.close()
+
+
+def launch(browser_type: Any, *arguments: str) -> Any:
+    """A browser of this type, with these arguments in addition to the usual ones."""
+    return browser_type.launch(executable_path=CHROMIUM, headless=True, args=[*ARGUMENTS, *arguments])
 
 
 def open_tab(context: Any, width: int, height: int, **media: str) -> Any:
