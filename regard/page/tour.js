@@ -54,6 +54,7 @@ function remember() {
 // `source` is the sentence that is translated. `container` has the elements that the captions point at. `steps()` returns the
 // number of decoding steps, `showStep(i)` shows one, and `onClose()` is called at the end.
 export function startTour({ source, container, steps, showStep, onClose }) {
+  const main = document.querySelector("main");
   const sentence = make("p", { class: "tour-sentence" }, source);
   const [title, text, position] = [make("h2", {}), make("p", {}), make("span", { class: "hint" })];
   const [pause, back, next, skip] = ["Pause", "Back", "Next", "Skip tour"].map((name) => make("button", { type: "button" }, name));
@@ -118,6 +119,7 @@ export function startTour({ source, container, steps, showStep, onClose }) {
     removeEventListener("keydown", onKey);
     for (const type of OTHER_INPUT) removeEventListener(type, onOtherInput);
     mark([]);
+    if (root.contains(document.activeElement)) main.focus({ preventScroll: true });
     root.remove();
     remember();
     onClose();
@@ -136,7 +138,7 @@ export function startTour({ source, container, steps, showStep, onClose }) {
   skip.addEventListener("click", close);
   addEventListener("keydown", onKey);
   for (const type of OTHER_INPUT) addEventListener(type, onOtherInput, { passive: true });
-  document.querySelector("main").append(root);
+  main.prepend(root); // before the view, so that the keyboard reaches it first
   show(0);
   return { close };
 }

@@ -803,6 +803,25 @@ def test_the_tour_plays_by_itself_and_can_be_skipped(context: Any, address: str)
     window.close()
 
 
+def test_the_tour_by_keyboard(context: Any, address: str) -> None:
+    window = context.browser.new_context(reduced_motion="reduce")
+    opened = Opened(window, address).open("", ".tour")
+    opened.page.locator(".skip").focus()
+    opened.press("Enter", "Tab")
+    assert opened.focused() == "Skip tour"
+    opened.press("Tab", "Tab")
+    assert opened.focused() == "Next"
+    titles = []
+    for _ in range(5):
+        titles.append(opened.text(".tour h2"))
+        opened.press("Enter")
+    assert titles == ["Queries", "Keys", "Values", "The beam", "Your turn"]
+    assert opened.page.locator(".tour").count() == 0
+    assert opened.page.evaluate("document.activeElement.id") == "main"
+    opened.close()
+    window.close()
+
+
 @pytest.mark.parametrize("action", ["type", "scroll"])
 def test_the_tour_waits_for_a_visitor_who_does_something_else(context: Any, address: str, action: str) -> None:
     window = context.browser.new_context()
