@@ -123,8 +123,8 @@ export function createAttentionMap(root, data, { onChange = () => {}, more = [],
     view.lines.classList.toggle("attention-dense", Math.max(map.queries.length, map.keys.length) > MAX_COMFORTABLE_TOKENS);
     view.rowCaption.textContent = map.writes.length ? rows : "token";
     view.columnCaption.textContent = columns;
-    view.queries.replaceChildren(...map.queries.map((_, t) => tokenButton({ t, s: null }, queryLabel(t), queryName(t))));
-    view.keys.replaceChildren(...map.keys.map((_, s) => tokenButton({ t: null, s }, [tokenLabel("keys", s)], map.names.keys[s])));
+    view.queries.replaceChildren(...map.queries.map((_, t) => tokenButton({ t, s: null }, queryLabel(t), (text) => queryName(t, text))));
+    view.keys.replaceChildren(...map.keys.map((_, s) => tokenButton({ t: null, s }, [tokenLabel("keys", s)], (text) => text("keys", s))));
     measureLines();
   }
 
@@ -140,10 +140,16 @@ export function createAttentionMap(root, data, { onChange = () => {}, more = [],
     return state.map.writes[t] ? [make("i", {}, read, " → "), tokenLabel("writes", t)] : [read];
   }
 
-  function queryName(t) {
-    const write = state.map.writes[t];
-    const read = state.map.names.queries[t];
-    return write ? `reads ${read}, predicts ${write}` : read;
+  function queryName(t, text) {
+    return state.map.writes[t] ? `reads ${text("queries", t)}, predicts ${text("writes", t)}` : text("queries", t);
+  }
+
+  // A token as it is labelled, and with what the model calls it if that is something else.
+  const labelText = (side, i) => state.map[side][i];
+
+  function fullText(side, i) {
+    const [label, name] = [labelText(side, i), state.map.names[side][i]];
+    return label === name ? label : `${label} (${name})`;
   }
 
   function tokenLabel(side, i) {
@@ -151,9 +157,10 @@ export function createAttentionMap(root, data, { onChange = () => {}, more = [],
     return make("bdi", isSpecial ? { class: "attention-special" } : {}, visibleToken(state.map[side][i]));
   }
 
-  function tokenButton(cell, label, name) {
+  // `describe` receives a function that returns the text of a token.
+  function tokenButton(cell, label, describe) {
     const text = make("span", { class: "attention-token" }, ...label);
-    const button = make("button", { type: "button", title: name, "aria-label": name }, text, make("span", { class: "attention-share" }));
+    const button = make("button", { type: "button", title: describe(fullText), "aria-label": describe(labelText) }, text, make("span", { class: "attention-share" }));
     let wasChosen = false; // when the pointer was pressed: then a click deselects the token
     button.addEventListener("pointerdown", () => (wasChosen = isSameCell(state.chosen, cell)));
     button.addEventListener("pointerover", (event) => event.pointerType !== "touch" && hover(cell));

@@ -365,7 +365,8 @@ def test_labels_of_word_pieces_and_of_the_start_token(opened: Opened, address: s
     assert [each.lstrip("·") for each in best] == named  # more dots among candidates
     row = opened.page.locator(".attention-queries button").first
     assert row.locator(".attention-token").text_content() == f"start → {written[0]}"
-    assert row.get_attribute("title") == f"reads <pad>, predicts {written[0]}"
+    assert row.get_attribute("title") == f"reads start (<pad>), predicts {written[0]}"
+    assert row.get_attribute("aria-label") == f"reads start, predicts {written[0]}"
     opened.page.get_by_role("radio", name="Decoder").check()
     assert opened.text(".attention-keys .attention-token") == "start"
     assert "6 + 2 layers" in opened.text(".about")
