@@ -279,8 +279,8 @@ export function attentionView({ models, saveState, isFirstScreen = false }) {
     // What is changed in the model, in words.
     changeTexts: () => (data ? describeChanges(changes, data).map(([text]) => text) : []),
     async exportHtml(request) {
-      const { kind, layer, head } = open;
-      const given = Object.entries({ ...requested, kind, layer, head: parseNumber(`${head}`) }).filter(([, value]) => value || value === 0);
+      const { kind, layer, head, row, column } = open;
+      const given = Object.entries({ ...requested, kind, layer, head: parseNumber(`${head}`), row, column }).filter(([, value]) => value || value === 0);
       const beginning = requested.target ? {} : { beginning: changes.from };
       const changed = hasChanges(changes) ? { ...beginning, changes: changesToRequest(changes) } : {};
       return (await request("/api/attention-page", { ...Object.fromEntries(given), ...changed }))?.html;

@@ -1,7 +1,7 @@
 // The attention page as a file: the attention of every head, the computation inside a cell, and how to read them. It has the
 // data of the server's response, and the vectors of the heads, so that it needs no server.
 
-import { changesFromRequest, describeChanges } from "./attention_changes.js";
+import { changesFromRequest, describeChanges, headKey, NO_CHANGES } from "./attention_changes.js";
 import { createAttentionMap, describePattern } from "./attention_map.js";
 import { make } from "./dom.js";
 import { createHeadCell } from "./head_cell.js";
@@ -32,8 +32,10 @@ export function createAttentionFile(root, data) {
   }
 
   const more = cell ? [help(data), cell.root] : [];
-  const changed = data.changes ? describeChanges(changesFromRequest(data.changes, data.beginning ?? []), data).map(([text]) => text) : [];
-  map = createAttentionMap(root, data, { onChange, more, headTools: data.patterns ? [pattern] : [] });
+  const changes = data.changes ? changesFromRequest(data.changes, data.beginning ?? []) : NO_CHANGES;
+  const changed = describeChanges(changes, data).map(([text]) => text);
+  const isSilenced = (kind, layer, head) => changes.off.includes(headKey(kind, layer, head));
+  map = createAttentionMap(root, data, { onChange, more, headTools: data.patterns ? [pattern] : [], isSilenced });
   if (changed.length) root.firstChild.append(changeNote(changed, data));
 }
 

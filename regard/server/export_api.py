@@ -21,11 +21,13 @@ Index = Annotated[int | None, Field(ge=0, le=10_000, description="Counted from 0
 
 
 class AttentionPageRequest(AttendRequest):
-    """A text whose attention is written to a file, and the kind, layer and head that it shows first."""
+    """A text whose attention is written to a file, and the kind, layer, head and cell that it shows first."""
 
     kind: Annotated[AttentionKind | None, Field(description="Kind of attention that the page shows first.")] = None
     layer: Index = None
     head: Annotated[Index, Field(description="Without a head, the mean of the layer's heads.")] = None
+    row: Annotated[Index, Field(description="Row of the cell whose computation is shown first.")] = None
+    column: Annotated[Index, Field(description="Column of this cell.")] = None
 
 
 class AttentionPageResponse(BaseModel):
@@ -65,4 +67,7 @@ def page_text(served: ServedModel, params: AttentionPageRequest) -> str:
         data |= {"changes": params.changes.model_dump(), "beginning": params.beginning}
         if params.target is None and served.translates:
             data["usual"] = attention_data(served, params.source, None)["target"]
-    return attention_page({**data, "open": params.model_dump(include={"kind", "layer", "head"})})
+    opened = params.model_dump(include={"kind", "layer", "head"})
+    if params.row is not None and params.column is not None:
+        opened["cell"] = {"t": params.row, "s": params.column}
+    return attention_page({**data, "open": opened})

@@ -253,6 +253,8 @@ def test_pictures_show_what_the_page_shows(opened: Opened) -> None:
 def test_pictures_show_strikes_and_outlines(opened: Opened) -> None:
     opened.look(f"{LOOK}&off=cross.0.1&hide=1&row=1&column=2")
     opened.page.wait_for_selector(".cell-step-4")
+    backgrounds = "all => [...new Set(all.map(e => getComputedStyle(e).backgroundColor))]"
+    assert opened.page.locator("main input[type=range]").evaluate_all(backgrounds) == ["rgba(0, 0, 0, 0)"]
     opened.page.locator(".patterns button").first.click()  # marks the heads with this pattern
     opened.page.locator(".attention-queries button").nth(1).click()
     mark = [0xC2, 0x41, 0x0C]
@@ -294,7 +296,9 @@ def test_the_decoding_steps_as_an_animation(opened: Opened) -> None:
 
 
 def test_the_attention_view_as_an_interactive_file(opened: Opened, tmp_path: Path) -> None:
-    opened.look(LOOK)
+    opened.look(f"{LOOK}&kind=cross&row=1&column=2")
+    opened.until(lambda: opened.page.locator(".cell-step-4").count() == 1 and not opened.page.locator(".stale").count())
+    computation = opened.text(".cell-steps")
     (tmp_path / "page.html").write_bytes(take(opened, "html"))
     said: list[str] = []
     page = opened.context.new_page()
@@ -302,6 +306,7 @@ def test_the_attention_view_as_an_interactive_file(opened: Opened, tmp_path: Pat
     page.goto((tmp_path / "page.html").as_uri())
     weights = regard.load("petit-fr-en").attend(SOURCE).weights["cross"]
     assert page.locator(".attention-large h2").text_content() == "Layer 1, head 2"
+    assert page.locator(".cell-steps").text_content() == computation.replace("drag to set", "")
     page.locator(".attention-queries button").nth(1).hover()
     shares = page.locator(".attention-keys .attention-share").all_text_contents()
     expected = [f"{float(f'{100 * float(weight):.3g}'):g}%" for weight in weights[1, 2, 1]]
@@ -335,6 +340,8 @@ def test_a_file_of_a_changed_view_says_what_was_changed(opened: Opened, tmp_path
         assert "The model was changed for this page: " in text
         assert all(change in text for change in (silenced, "“chat” hidden", weight))
         assert page.locator(selector).bounding_box()["x"] > 0  # not at the edge of the window
+        if part == "The whole view":
+            assert page.locator(".attention-silenced").count() == 2
     page.close()
 
 
