@@ -159,13 +159,16 @@ export function createLocalServer({ description, network, tokenizer, start, end,
       await new Promise((resolve) => setTimeout(resolve));
       signal?.throwIfAborted();
       const changed = rowsOf(observe(source, written, removal).logits).map(logSoftmax);
-      const step = usual.findIndex((row, t) => largestIndices(row, 1)[0] !== largestIndices(changed[t], 1)[0]);
+      const [before, after] = [usual, changed].map((rows) => rows.map((row) => largestIndices(row, 1)[0]));
+      const step = before.findIndex((id, t) => id !== after[t]);
+      const [token, insteadOf] = step < 0 ? [null, null] : labels.among([after[step], before[step]], written[step - 1]);
       const divergence = usual.reduce((total, row, t) => total + row.reduce((sum, share, id) => sum + Math.exp(share) * (share - changed[t][id]), 0), 0);
       return {
         divergence: Math.max(0, divergence / usual.length / Math.LN2),
         log_probability: written.reduce((total, id, t) => total + changed[t][id] - usual[t][id], 0),
         step: step < 0 ? null : step,
-        token: step < 0 ? null : labels.one(largestIndices(changed[step], 1)[0], written[step - 1]),
+        token,
+        instead_of: insteadOf,
       };
     };
     const names = KINDS.flatMap((kind) => counted(description.layers).flatMap((layer) => counted(description.heads).map((number) => ({ kind, layer, head: number }))));

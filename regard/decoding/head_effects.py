@@ -8,6 +8,7 @@ Dimensions: R rows, H heads, T positions, V outputs.
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -31,6 +32,15 @@ class Removal:
     hidden: tuple[int, ...] = ()
 
 
+class TopChange(NamedTuple):
+    """A step at which another token becomes the most likely one."""
+
+    step: int
+    before: int
+    """The id that is the most likely one without the removal. Beam search may have written another one."""
+    after: int
+
+
 @dataclass(frozen=True)
 class Effect:
     """What a removal changes in the predictions of a pass."""
@@ -39,8 +49,8 @@ class Effect:
     """Kullback–Leibler divergence of the changed predictions from the unchanged ones in bits, mean over positions."""
     log_probability: float | None
     """Change of the log-probability of the written tokens, in nats; None for a model that writes nothing."""
-    first_change: tuple[int, int] | None
-    """The first written token at which another one becomes most likely, and its id; None if there is none."""
+    first_change: TopChange | None
+    """The first step at which another token becomes the most likely one; None if there is none."""
 
 
 def all_heads(network: Network) -> list[Removal]:
@@ -102,7 +112,9 @@ def _effects(usual: Float[Tensor, "T V"], changed: Float[Tensor, "R T V"], writt
     return [Effect(divergence, loss, first) for divergence, loss, first in rows]
 
 
-def _first_changes(usual: Int[Tensor, " T"], changed: Int[Tensor, "R T"]) -> list[tuple[int, int] | None]:
-    """The first position of each row where another id is the most likely one, and that id."""
-    pairs = zip((changed != usual).tolist(), changed.tolist(), strict=True)
-    return [(differs.index(True), ids[differs.index(True)]) if True in differs else None for differs, ids in pairs]
+def _first_changes(usual: Int[Tensor, " T"], changed: Int[Tensor, "R T"]) -> list[TopChange | None]:
+    """The first position of each row where another id is the most likely one."""
+    before = usual.tolist()
+    steps = [differs.index(True) if True in differs else None for differs in (changed != usual).tolist()]
+    rows = zip(steps, changed.tolist(), strict=True)
+    return [None if step is None else TopChange(step, before[step], after[step]) for step, after in rows]

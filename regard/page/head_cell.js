@@ -177,6 +177,9 @@ export function createHeadCell({ connect, loadBody, onWeight, onHead, findChange
   };
   const isAllowed = (s) => Boolean(displayed.vectors.allowed[displayed.cell.row][s]);
 
+  // Whether a weight can be changed: the only one of a row is always 100%.
+  const canDrag = (s) => onWeight && isAllowed(s) && displayed.vectors.allowed[displayed.cell.row].filter(Boolean).length > 1;
+
   // 2. The scale, the bias if there is one, and the mask.
   function scoreStep() {
     const { cell: { row, column }, vectors } = displayed;
@@ -244,7 +247,7 @@ export function createHeadCell({ connect, loadBody, onWeight, onHead, findChange
   function softmaxRow(token, s) {
     const { cell } = displayed; // a slider that is removed while it is held reports its change afterwards
     const [score, power, share] = [make("td", { class: "number" }), make("td", { class: "number" }), make("td", { class: "number" })];
-    const slider = make("input", { type: "range", class: "weight-slider", min: 0, max: 100, step: 0.1, "aria-label": `Weight of ${visibleToken(token)} in percent`, ...(isAllowed(s) && onWeight ? {} : { disabled: "" }) });
+    const slider = make("input", { type: "range", class: "weight-slider", min: 0, max: 100, step: 0.1, "aria-label": `Weight of ${visibleToken(token)} in percent`, ...(canDrag(s) ? {} : { disabled: "" }) });
     const row = make("tr", s === cell.column ? { class: "softmax-chosen" } : {}, make("th", { scope: "row" }, make("bdi", {}, visibleToken(token))), score, power, share, make("td", {}, slider));
     slider.addEventListener("input", () => {
       preview = { column: s, weight: slider.value / 100 };

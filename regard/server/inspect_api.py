@@ -45,8 +45,12 @@ class HeadEffect(BaseModel):
     log_probability: Annotated[
         float | None, Field(description="Change of the log-probability of what the model wrote, in nats.")
     ]
-    step: Annotated[int | None, Field(description="First written token that is no longer the most likely one.")]
-    token: Annotated[str | None, Field(description="The token that is most likely there instead.")]
+    step: Annotated[int | None, Field(description="First step at which another token becomes the most likely one.")]
+    token: Annotated[str | None, Field(description="The token that becomes the most likely one there.")]
+    instead_of: Annotated[
+        str | None,
+        Field(description="The token that is the most likely one there otherwise. Beam search may choose another one."),
+    ]
 
 
 class NamedHeadEffect(HeadEffect):
@@ -131,17 +135,17 @@ def effects_data(served: ServedModel, params: WrittenRequest) -> EffectsResponse
     labels = TokenLabels.of(tokenizer, observed.written)
 
     def fields(effect: Effect) -> dict[str, Any]:
-        step, id_ = effect.first_change or (None, None)
-        token = None
-        if id_ is None or step is None or not observed.written:
-            step = None
-        else:
-            token = labels(id_, *observed.written[max(0, step - 1) : step])
+        change = effect.first_change if observed.written else None
+        step, token, instead_of = None, None, None
+        if change is not None:
+            step = change.step
+            token, instead_of = labels.among([change.after, change.before], *observed.written[max(0, step - 1) : step])
         return {
             "divergence": effect.divergence,
             "log_probability": effect.log_probability,
             "step": step,
             "token": token,
+            "instead_of": instead_of,
         }
 
     head_effects = [

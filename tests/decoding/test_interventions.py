@@ -184,7 +184,8 @@ def test_effects_in_one_batch_equal_those_one_by_one(petit: Model) -> None:
         loss = float((changed.gather(-1, ids) - usual.gather(-1, ids)).sum())
         assert effect.log_probability == pytest.approx(loss, abs=1e-3)
         differs = (changed.argmax(-1) != usual.argmax(-1)).nonzero()
-        first = None if not len(differs) else (int(differs[0]), int(changed[differs[0]].argmax()))
+        step = int(differs[0]) if len(differs) else 0
+        first = (step, int(usual[step].argmax()), int(changed[step].argmax())) if len(differs) else None
         assert effect.first_change == first
 
 

@@ -69,6 +69,9 @@ def test_effects_of_heads_and_words(server: Running) -> None:
     without = post(server, "/api/effects", changes={"silenced": [{name: largest[name] for name in HEAD}]})
     again = next(effect for effect in without["heads"] if all(effect[name] == largest[name] for name in HEAD))
     assert again["divergence"] == pytest.approx(0, abs=1e-5)  # it is silent already
+    for effect in post(server, "/api/effects", source="Tu vas bien ?")["heads"]:  # not greedy
+        assert (effect["token"] is None) == (effect["step"] is None) == (effect["instead_of"] is None)
+        assert effect["token"] is None or effect["token"] != effect["instead_of"]
     for model in ("noise", "classifier", "tagger", "masked"):
         effects = post(server, "/api/effects", model=model)["heads"]
         assert all((effect["log_probability"] is None) == (model != "noise") for effect in effects)

@@ -165,6 +165,9 @@ def test_cells_of_every_kind_of_model_and_the_mean(opened: Opened) -> None:
     opened.page.wait_for_selector(".cell-step-4")
     assert "hidden from the query" in opened.text(".cell-step-2")
     assert opened.page.locator(".weight-slider:disabled").count() > 1
+    opened.look("#/look?model=writer&source=Once+upon+a+time&kind=decoder&layer=1&head=1&row=0&column=0")
+    sliders = opened.page.locator(".weight-slider")
+    opened.until(lambda: sliders.count() > 1 and opened.page.locator(".weight-slider:enabled").count() == 0)
     read = opened.page.locator("[aria-label^='Source words'] button")
     assert opened.page.locator("[aria-label^='Source words'] button[style*='--doubt']").count() >= read.count() - 1
     opened.look("#/look?model=masked&source=Le+chat&kind=encoder&layer=0&head=0&row=0&column=1")
@@ -668,6 +671,24 @@ def test_heads_are_ranked_by_their_effect(opened: Opened, petit: Model) -> None:
     opened.until(lambda: restore.count() == 1 and rows.count() == len(removals))
 
 
+def test_effects_name_the_token_that_is_replaced(opened: Opened) -> None:
+    opened.look("#/look?model=petit-fr-en&source=Tu+vas+bien+?")
+    click(opened, "Measure all heads and words")
+    opened.page.wait_for_selector(".effects tbody tr")
+    replaced = [
+        text.split(" instead of ")
+        for text in opened.page.locator(".effects tbody td:nth-child(5)").all_text_contents()
+        if text != "the same"
+    ]
+    assert replaced
+    assert all(after != before for after, before in replaced)
+    opened.look("#/look?model=masked&source=Le+chat")  # a model that writes nothing
+    click(opened, "Measure all heads and words")
+    opened.page.wait_for_selector(".effects tbody tr")
+    assert opened.page.locator(".effects thead th").all_text_contents() == ["head", "pattern", "change"]
+    assert "Probability" not in opened.text(".effects .hint")
+
+
 def test_heads_are_labelled_by_their_pattern(opened: Opened, petit: Model) -> None:
     looked = petit.attend(SENTENCE)
     labels = [head.label for layer in map_patterns("cross", looked.maps["cross"], looked.special) for head in layer]
@@ -1047,7 +1068,7 @@ def test_hostile_tokens_and_addresses_stay_harmless(opened: Opened) -> None:
     three = [[1.0, -1.0]] * 3
     sums = {"dots": [[1.0] * 3] * 3, "weights": weights[0][0], "allowed": [[1] * 3] * 3, "scale": 0.7, "bias": None}
     opened.stub("/api/head", {"q": three, "k": three, "v": three, "output": three, **sums})
-    effect = {"divergence": 1.0, "log_probability": -1.0, "step": 1, "token": evil[2]}
+    effect = {"divergence": 1.0, "log_probability": -1.0, "step": 1, "token": evil[2], "instead_of": evil[0]}
     heads = [{"kind": "cross", "layer": 0, "head": 0, **effect}]
     opened.stub("/api/effects", {"model": "x", "heads": heads, "words": [{"positions": [0], **effect}]})
     bad = (
