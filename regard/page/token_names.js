@@ -38,7 +38,8 @@ export function withTokenNames(data, map) {
   const { special } = data;
   const name = createTokenNames(data);
   const hasStart = map.kind !== "encoder"; // a translation starts from a special token, and so do the texts of some language models
-  const named = (tokens, isTarget) => tokens.map((token, i) => (i === 0 && isTarget && hasStart && special.includes(token) ? START_LABEL : name(token)));
+  const isStart = (token, isTarget) => special.includes(token) && ((isTarget && hasStart) || name(token) === END_LABEL); // some encoders begin with the token that ends a text
+  const named = (tokens, isTarget) => tokens.map((token, i) => (i === 0 && isStart(token, isTarget) ? START_LABEL : name(token)));
   const { queries, keys, writes } = map;
   const top = map.top?.map((state) => state.map((tokens) => tokens.map((item) => ({ ...item, token: name(item.token) })))); // of a lens
   return { ...map, ...(top && { top }), queries: named(queries, true), keys: named(keys, map.kind === "decoder"), writes: writes.map(name), names: { queries, keys, writes } };
