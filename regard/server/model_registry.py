@@ -69,11 +69,11 @@ class ServedModel:
 
     @property
     def summary(self) -> str:
-        """The languages, the origin and the first score of the model, in one line."""
+        """The languages and the first score of the model, in one line; without a score, where it comes from."""
         about = self.model.about
         languages = " → ".join(strings_of(about, "languages"))
         scores = [f"{test.figures[0].brief} on {test.set_name}" for test in test_scores_of(about)[:1]]
-        return "; ".join(filter(None, [languages, string_of(about, "origin"), *scores]))
+        return "; ".join(filter(None, [languages, *(scores or [string_of(about, "origin")])]))
 
 
 class ModelRegistry:

@@ -219,7 +219,7 @@ class ModelDescription(BaseModel):
     layers: Annotated[int, Field(description="Number of layers; of an encoder-decoder, those of the encoder.")]
     decoder_layers: Annotated[int | None, Field(description="Number of decoder layers of an encoder-decoder.")]
     heads: Annotated[int, Field(description="Number of query heads in each attention.")]
-    about: Annotated[str, Field(description="Languages, origin and first score.")]
+    about: Annotated[str, Field(description="Languages and first score; without a score, the origin.")]
     look_at_most: Annotated[
         int, Field(description="Maximum length in characters of a text whose attention is shown.")
     ] = limits.MAX_ATTENTION_CHARACTERS

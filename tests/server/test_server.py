@@ -46,6 +46,8 @@ def test_health_and_models(server: Running) -> None:
     told = {each["name"]: each for each in models}
     assert (told["fr-en"]["source"], told["fr-en"]["target"], told["fr-en"]["writes"]) == ("fr", "en", False)
     assert (told["noise"]["translates"], told["noise"]["writes"], told["noise"]["source"]) == (False, True, None)
+    assert "trained further" not in told["fr-en"]["about"]  # the score says more, and the origin may be a path
+    assert told["fr-en"]["about"].startswith("fr → en; BLEU ")
     assert told["petit-fr-en"]["parameters"] == regard.models.bundled_parameters("petit-fr-en")
 
 
