@@ -73,3 +73,16 @@ def test_user_facing_texts_are_plain_english() -> None:
     names = user_facing_files()
     assert {"Makefile", "README.md", "docs/paper.md", "regard/cli/train.py", "regard/page/app.js"} <= {*names}
     assert not [found for name in names for found in dialect_in(ROOT / name)]
+
+
+FRENCH_PERCENTAGES = ("regard/decoding/", "scripts/typed_text.py", "regard/petit/")
+"""Files with French examples, where a space belongs before the sign."""
+
+
+def test_percentages_have_no_space() -> None:
+    """As in English; terminals and tables showed both 95% and 95 %."""
+    spaced = re.compile(r"\d %(?![\w(])")
+    names = [name for name in user_facing_files() if not name.startswith(FRENCH_PERCENTAGES)]
+    texts = [(name, line, text) for name in names for line, text in texts_of(ROOT / name)]
+    assert len(texts) > 10_000
+    assert [f"{name}:{line}" for name, line, text in texts if spaced.search(text)] == []

@@ -103,7 +103,7 @@ def show_losses(console: Console, own: Losses, reference: Losses, should_agree: 
         return
     difference, (step, kind) = max((_relative_difference(*pair), key) for key, pair in pairs.items())
     verdict = "They agree" if difference <= MAX_RELATIVE_DIFFERENCE else "They do not agree"
-    worst = f"{100 * difference:.2g} % ({kind}, step {step:,})"
+    worst = f"{100 * difference:.2g}% ({kind}, step {step:,})"
     console.print(f"\n{verdict}: the largest difference is {worst}.", soft_wrap=True)
 
 

@@ -1,7 +1,7 @@
 """BERT's masking (Devlin et al. 2019, section 3.1): which tokens a masked language model must predict, and from what.
 
-15 % of the tokens of a text are chosen, at least one. Of them 80 % are replaced by the mask, 10 % by a random token and
-10 % stay as they are: the model cannot know which of the tokens it reads are wrong, so it needs a good vector for each.
+15% of the tokens of a text are chosen, at least one. Of them 80% are replaced by the mask, 10% by a random token and
+10% stay as they are: the model cannot know which of the tokens it reads are wrong, so it needs a good vector for each.
 
 Every random number is a hash of the number of the masking and of the token's index in the corpus. A text is therefore
 masked in the same way in any batch, on any rank and after resuming, and differently in each masking.
@@ -70,7 +70,7 @@ class Masking:
 
 
 def _smallest(values: NDArray[np.float64], lengths: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Whether each value is among the smallest of its row: 15 % of those below 1, rounded, and at least one."""
+    """Whether each value is among the smallest of its row: 15% of those below 1, rounded, and at least one."""
     rows = np.repeat(np.arange(len(lengths)), lengths)  # [N]
     eligible = np.bincount(rows, values < 1, minlength=len(lengths))  # [rows]
     counts = np.minimum(np.maximum(1, np.floor(CHOSEN_SHARE * eligible + 0.5)), eligible)

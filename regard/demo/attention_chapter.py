@@ -34,7 +34,7 @@ def attention_chapter(narrator: Narrator, model: Model, split: SplitResult, out:
         "What it attends to",
         f"{introduction} The model was never told which word is a translation of which, but Petit knows. Each English "
         "word is linked to the French word that gets most of its attention. The alignment error rate measures how far "
-        "these links are from the correct ones: 0 % if they are the same, 100 % if none is correct.",
+        "these links are from the correct ones: 0% if they are the same, 100% if none is correct.",
     )
     assert split.result.alignment is not None
     scores = split.result.alignment["writing"]

@@ -206,7 +206,7 @@ def _scores_chapters(narrator: Narrator, model: Model, recipe: Recipe, petit: Pa
     write_scores(out, results)
     write_report(out, [result.scores for result in results.values()])
     narrator.gap()
-    table = plain_table("", "BLEU>", "95 % interval>", "exact match>")
+    table = plain_table("", "BLEU>", "95% interval>", "exact match>")
     for name, result in zip(("new sentences", "new combinations"), results.values(), strict=True):
         assert result.tag_accuracy is not None
         bleu, exact = result.scores.bleu, result.tag_accuracy.overall

@@ -160,8 +160,8 @@ def task_of(model: Model) -> EvaluationTask:
     if model.can("fill"):
         return "masked"
     raise RegardError(
-        f"this {model.config.kind} neither translates nor continues text nor classifies or tags nor fills masks: it "
-        "cannot be evaluated"
+        f"this {model.config.kind} cannot be evaluated: it does not translate, continue or classify text, tag words or "
+        "fill masks"
     )
 
 

@@ -26,7 +26,7 @@ References = Sequence[str] | Sequence[Sequence[str]]
 
 @dataclass(frozen=True)
 class SacrebleuScore:
-    """A score from 0 to 100 with sacreBLEU's 95 % confidence interval and signature."""
+    """A score from 0 to 100 with sacreBLEU's 95% confidence interval and signature."""
 
     name: str
     value: float = field(metadata=recorded_as("score"))
@@ -38,7 +38,7 @@ class SacrebleuScore:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Lower and upper bound of the 95 % confidence interval."""
+        """Lower and upper bound of the 95% confidence interval."""
         return self.low, self.high
 
 

@@ -13,11 +13,11 @@ are normally distributed; in brackets the rate without the widening:
 
 | runs | seeds spread the difference a third as much as sentences | as much | four times as much |
 |---|---|---|---|
-| 2 and 2 | 4.9 % (4.7 %) | 4.9 % (7.9 %) | 6.1 % (16.9 %) |
-| 3 and 3 | 5.6 % (4.9 %) | 5.4 % (6.5 %) | 5.5 % (12.0 %) |
-| 5 and 5 | 5.2 % (4.8 %) | 4.9 % (6.2 %) | 4.9 % (8.5 %) |
-| 2 and 3 | 4.9 % (4.5 %) | 4.7 % (6.8 %) | 6.6 % (15.8 %) |
-| 1 and 3 | 5.9 % (6.4 %) | 11.7 % (13.0 %) | 21.5 % (36.4 %) |
+| 2 and 2 | 4.9% (4.7%) | 4.9% (7.9%) | 6.1% (16.9%) |
+| 3 and 3 | 5.6% (4.9%) | 5.4% (6.5%) | 5.5% (12.0%) |
+| 5 and 5 | 5.2% (4.8%) | 4.9% (6.2%) | 4.9% (8.5%) |
+| 2 and 3 | 4.9% (4.5%) | 4.7% (6.8%) | 6.6% (15.8%) |
+| 1 and 3 | 5.9% (6.4%) | 11.7% (13.0%) | 21.5% (36.4%) |
 
 A single run says nothing about other seeds, as the last row shows, and two runs say too little to call a difference
 significant. That takes `MIN_RUNS` runs of both systems, or one run of each, which claims nothing about other seeds.
@@ -184,7 +184,7 @@ def _score_one_run(name: str, metric: Any, outputs: Sequence[str], lists: Sequen
 def _score_several_runs(
     name: str, metric: Any, runs: RunScores, deviations: Float[np.ndarray, " R"]
 ) -> SystemComparison:
-    """The mean of the runs, with the central 95 % of the resamples as its interval."""
+    """The mean of the runs, with the central 95% of the resamples as its interval."""
     mean, centre = float(runs.scores.mean()), float(runs.resampled.mean())
     low, high = np.clip(centre + np.percentile(deviations, (2.5, 97.5)), 0, 100)
     score = SacrebleuScore(runs.metric, mean, centre, float(low), float(high), _signature(metric))

@@ -6,12 +6,12 @@ from math import sqrt
 from regard.errors import RegardError
 
 Z_95 = 1.959963984540054
-"""Number of standard deviations on either side of the mean that contain 95 % of a normal distribution."""
+"""Number of standard deviations on either side of the mean that contain 95% of a normal distribution."""
 
 
 @dataclass(frozen=True)
 class Proportion:
-    """A proportion with its 95 % confidence interval."""
+    """A proportion with its 95% confidence interval."""
 
     correct: int
     total: int

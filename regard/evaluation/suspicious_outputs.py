@@ -1,6 +1,6 @@
 """Find translations that a person should check: loops, copies, wrong lengths and other common failures.
 
-A suspicious output is not necessarily wrong. The thresholds are chosen so that less than 0.5 % of correct references
+A suspicious output is not necessarily wrong. The thresholds are chosen so that less than 0.5% of correct references
 (Petit, Multi30k, newstest2013, Tatoeba) are flagged; a test measures it.
 """
 

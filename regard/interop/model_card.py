@@ -115,7 +115,7 @@ def _scores(tests: Sequence[TestScores], target: str) -> str:
         rounding = (
             f". Measured before the weights were converted to {escape_markdown(test.rounded)}." if test.rounded else ""
         )
-        lines = ["| | score | 95 % interval | sacreBLEU signature |", "|---|---|---|---|"]
+        lines = ["| | score | 95% interval | sacreBLEU signature |", "|---|---|---|---|"]
         for figure in test.figures:
             interval = "" if figure.low is None or figure.high is None else f"{figure.low:.1f} – {figure.high:.1f}"
             cells = [escape_markdown(figure.name), figure.text, interval, code_cell(figure.signature)]

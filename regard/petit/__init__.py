@@ -107,8 +107,8 @@ def pairs(count: int, seed: int = 0, split: str = "train") -> Iterator[Pair]:
     """Yield `count` pairs of a split with distinct French sentences.
 
     The same arguments give the same pairs on every machine, and a smaller count gives a prefix. No sentence is in two
-    splits, whatever the seeds: by a hash of the French, about 90 % of the sentences are for training, 5 % for dev and
-    5 % for test. "compositional" has the sentences with a combination of words (adjective and noun, verb and object,
+    splits, whatever the seeds: by a hash of the French, about 90% of the sentences are for training, 5% for dev and
+    5% for test. "compositional" has the sentences with a combination of words (adjective and noun, verb and object,
     verb and negation) that never occurs in the other three.
     """
     require_at_least(0, count=count)

@@ -134,7 +134,7 @@ def metric_table(comparison: MetricComparison) -> TableData:
         verdict = "better" if system.difference > 0 else "worse"
         verdicts.append(verdict if significant else "")
     deviation = ["± runs>"] if several_runs else []
-    headings = [comparison.metric, "score>", *deviation, "95 % interval>", "difference>", "p>", ""]
+    headings = [comparison.metric, "score>", *deviation, "95% interval>", "difference>", "p>", ""]
     return TableData(headings, rows, bold_column=1, verdicts=verdicts)
 
 

@@ -226,13 +226,13 @@ def _scores_section(scores: ReportScores) -> str:
         share = scores.accuracy
         interval = f"{share.low:.1%} – {share.high:.1%}"
         row = [f"{share.value:.1%}", interval, f"{scores.macro_f1:.1%}", f"{scores.majority:.1%}", f"{share.total:,}"]
-        return markdown_table(["accuracy", "95 % interval", "macro-F1", "most frequent class", "texts"], [row])
+        return markdown_table(["accuracy", "95% interval", "macro-F1", "most frequent class", "texts"], [row])
     metrics = (scores.bleu, scores.bleu_lowercase, scores.chrf)
     rows = [
         [metric.name, f"{metric.value:.1f}", f"{metric.low:.1f} – {metric.high:.1f}", code_cell(metric.signature)]
         for metric in metrics
     ]
-    table = markdown_table(["", "score", "95 % interval", "sacreBLEU signature"], rows)
+    table = markdown_table(["", "score", "95% interval", "sacreBLEU signature"], rows)
     notes = [f"- {escape_markdown(note)}" for note in (*scores.note.comparable, *scores.note.warnings)]
     head = f"**{escape_markdown(scores.note.test_set.rstrip('.'))}**"
     return "\n\n".join([head, table, *(["\n".join(notes)] if notes else [])])
@@ -240,7 +240,7 @@ def _scores_section(scores: ReportScores) -> str:
 
 def _tagging_table(scores: TaggingScores) -> str:
     share, spans = scores.words.accuracy, scores.spans
-    heads = ["accuracy", "95 % interval", "macro-F1", "most frequent label", "words", "sentences"]
+    heads = ["accuracy", "95% interval", "macro-F1", "most frequent label", "words", "sentences"]
     row = [f"{share.value:.1%}", f"{share.low:.1%} – {share.high:.1%}", f"{scores.words.macro_f1:.1%}"]
     row += [f"{scores.words.majority:.1%}", f"{share.total:,}", f"{scores.sentences:,}"]
     if spans is not None:

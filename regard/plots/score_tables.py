@@ -46,7 +46,7 @@ def show_translation(
     """Print scores, comparability, suspicious outputs and, where there is gold, accuracy by tag and alignment."""
     _show_heading(console, result.system, result.files, f"{result.scores.sentences:,} sentences")
     scores = (result.scores.bleu, result.scores.bleu_lowercase, result.scores.chrf)
-    table = plain_table("", "score>", "95 % interval>")
+    table = plain_table("", "score>", "95% interval>")
     for score in scores:
         table.add_row(score.name, f"[bold]{score.value:.1f}[/]", f"{score.low:.1f} – {score.high:.1f}")
     console.print(table)
@@ -103,7 +103,7 @@ def show_classification(console: Console, result: ClassificationResult) -> None:
     """Print accuracy, the scores of each class, and the confusion matrix."""
     scores = result.scores
     _show_heading(console, result.system, result.files, f"{scores.accuracy.total:,} texts")
-    table = plain_table("", ">", "95 % interval>", "")
+    table = plain_table("", ">", "95% interval>", "")
     accuracy = scores.accuracy
     counts = f"[dim]{accuracy.correct:,} of {accuracy.total:,}[/]"
     table.add_row("accuracy", f"[bold]{accuracy.value:.1%}[/]", _interval(accuracy), counts)
@@ -131,7 +131,7 @@ def show_tagging(console: Console, result: TaggingResult) -> None:
         for skipped in result.skipped:
             console.print(Padding(escape(str(skipped)), (0, 0, 0, 2), expand=False))
         console.print()
-    table = plain_table("", ">", "95 % interval>", "")
+    table = plain_table("", ">", "95% interval>", "")
     accuracy = words.accuracy
     counts = f"[dim]{accuracy.correct:,} of {accuracy.total:,} words[/]"
     table.add_row("accuracy", f"[bold]{accuracy.value:.1%}[/]", _interval(accuracy), counts)
@@ -243,7 +243,7 @@ def _show_tag_accuracy(console: Console, accuracy: TagAccuracy, descriptions: Ma
         f"{overall.total:,} sentences; by tag, lowest first\n"
     )
     with_descriptions = console.width >= MIN_WIDTH_FOR_DESCRIPTIONS and bool(descriptions)
-    columns = ["", "correct>", "of>", ">", "95 % interval>"]
+    columns = ["", "correct>", "of>", ">", "95% interval>"]
     table = plain_table(*columns, *([""] if with_descriptions else []))
     for tag, score in accuracy.by_tag.items():
         row = [escape(tag), f"{score.correct:,}", f"{score.total:,}", f"[bold]{score.value:.1%}[/]", _interval(score)]

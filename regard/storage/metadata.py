@@ -14,7 +14,7 @@ MAX_NUMBER = 1e300
 
 @dataclass(frozen=True)
 class MetricScore:
-    """A named score, some with a 95 % confidence interval and a sacreBLEU signature."""
+    """A named score, some with a 95% confidence interval and a sacreBLEU signature."""
 
     name: str
     value: int | float

@@ -118,7 +118,7 @@ def _pair(names: Names, stem: str, languages: Sequence[str], folder: Path) -> Co
             raise RegardError(f"{folder} has both {' and '.join(files)}: keep one")
     if sides[0] == sides[1]:
         raise RegardError(
-            f"{folder / sides[0][0]} would be both sides, {' and '.join(languages)}: name other languages"
+            f"{folder / sides[0][0]} would be the file of both sides, {' and '.join(languages)}: name other languages"
         )
     return Corpus(tuple(files[0] for files in sides))
 

@@ -81,5 +81,5 @@ class Progress:
             for step in known.get(JSON_KEYS["averaged_steps"], ()):
                 check_type(JSON_KEYS["averaged_steps"], step, int)
         except ValueError as error:
-            raise RegardError(f"{path} cannot be resumed from: {error}") from None
+            raise RegardError(f"no run can be resumed from {path}: {error}") from None
         return cls(**{keys[key]: value for key, value in known.items()})

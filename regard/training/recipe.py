@@ -79,14 +79,14 @@ TRAIN_MAXIMA = {
 @dataclass(frozen=True, kw_only=True)
 class DataSection(StrictConfig, label="data", maxima=DATA_MAXIMA):
     """The text to train on. A corpus is `{ files = ["a.fr", "a.en"] }`, one file per side, or one file with `columns`
-    or `keys`. In `train` it can also have `times = 3`, how often an epoch uses it, which need not be a whole number;
-    and `tag = "<BT>"`, a word put before each of its sources (only for translation)."""
+    or `keys`. In `train`, it can also have `times = 3`, the number of times that an epoch uses it (0.5 uses one half),
+    and `tag = "<BT>"`, a word that is put before each of its sources (only for translation)."""
 
     task: TaskKind = "translation"
     """Task of the model: `translation` of the first side into the second, `language` modelling of a text,
     `classification` of a text (first side) into classes (second side), `tagging` of each word (a file with a word and
     its label per line, blank lines between sentences, or a file of words and a file of labels, separated by spaces), or
-    `masked` language modelling, which predicts 15 % of the tokens of each line from the others, as BERT does."""
+    `masked` language modelling, which predicts 15% of the tokens of each line from the others, as BERT does."""
     languages: tuple[str, ...] = ()
     """Codes of the source and target language, such as ["fr", "en"], for the model card and to find files."""
     folder: str = ""

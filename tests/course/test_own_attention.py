@@ -168,7 +168,7 @@ def test_losses_that_differ_are_reported() -> None:
     table = losses_output(
         {("training", 5): 3.0, ("validation", 5): 2.5}, {("training", 5): 3.0, ("validation", 5): 2.0}
     )
-    assert "They do not agree: the largest difference is 25 % (validation, step 5)." in table
+    assert "They do not agree: the largest difference is 25% (validation, step 5)." in table
     assert "5 validation 2.5000 2.0000" in [" ".join(line.split()) for line in table.splitlines()]
     assert "|" not in table
     assert "no losses" in losses_output({("training", 5): 1.0}, {("training", 6): 1.0})

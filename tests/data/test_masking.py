@@ -63,7 +63,7 @@ def test_chosen_tokens_are_masked_replaced_and_kept_in_bert_s_shares() -> None:
 def test_maskings_are_independent() -> None:
     texts = [[5] * 20 for _ in range(1_000)]
     first, second = (mask_texts(texts, number)[2] for number in (0, 1))
-    both = int((first & second).sum())  # 15 % of 15 % of 20,000 tokens: 450
+    both = int((first & second).sum())  # 15% of 15% of 20,000 tokens: 450
     assert abs(both - 450) < 5 * math.sqrt(450)
 
 

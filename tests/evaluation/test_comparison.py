@@ -394,7 +394,7 @@ def test_the_training_cost_is_reported(tmp_path: Path) -> None:
     whole = log(tmp_path / "whole", STARTED, STEPPED, ENDED)
     place = STARTED.place
     assert training_summary(whole, {}) == TrainingCost(place, 80.0, 8_000, 1.5e9, None)
-    tuned = {"recipe": {"model": {"start": "SmolLM2"}}, "origin": "trained further from SmolLM2"}
+    tuned = {"recipe": {"model": {"start": "SmolLM2"}}, "origin": "fine-tuned from SmolLM2"}
     assert training_summary(whole, tuned) == TrainingCost(place, 80.0, 8_000, 1.5e9, "SmolLM2")
     killed = log(tmp_path / "killed", STARTED, STEPPED, replace(STARTED, step=50, place="GPU"))
     assert training_summary(killed, {}) == TrainingCost(f"{place}; then GPU", 40.0, 4_000, None, None)

@@ -335,7 +335,7 @@ def test_the_metrics_depend_on_the_model() -> None:
     assert run.task_of(random_model(kind="decoder")) == "translation"
     assert run.task_of(language_model()) == "language"
     assert run.task_of(classifier()) == "classes"
-    with pytest.raises(ValueError, match="neither translates nor continues text nor classifies"):
+    with pytest.raises(ValueError, match="cannot be evaluated: it does not translate, continue or classify text"):
         run.task_of(random_model(kind="encoder"))
     with pytest.raises(ValueError, match="m does not translate: it is a language model"):
         run.translate_examples("m", language_model(), examples(["a"], ["b"]), Decoding())

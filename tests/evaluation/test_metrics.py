@@ -336,7 +336,7 @@ def parallel(petit: Path) -> Iterator[tuple[str, list[str], list[str]]]:
 
 @pytest.mark.slow
 def test_true_references_are_hardly_ever_suspected(petit: Path) -> None:
-    """In both directions, with and without references to learn lengths from: less than 0.5 % of lines."""
+    """In both directions, with and without references to learn lengths from: less than 0.5% of lines."""
     for name, one, other in parallel(petit):
         for sources, outputs in ((one, other), (other, one)):
             for references in (outputs, None):

@@ -53,7 +53,7 @@ def made(tokens: list[str], layers: int = 2, heads: int = 3) -> Attention:
 
 
 def made_lens(tokens: list[str], layers: int = 2) -> LogitLens:
-    """Predictions of each layer: at position t, in state i, the tokens from t + i, at 50, 25, 12.5 %."""
+    """Predictions of each layer: at position t, in state i, the tokens from t + i, at 50, 25, 12.5%."""
     t = len(tokens)
     top = tuple(
         tuple(tuple((tokens[(row + state + n) % t], 0.5 ** (n + 1)) for n in range(3)) for row in range(t))

@@ -188,7 +188,7 @@ def test_subfolders_are_not_corpus_files(tmp_path: Path) -> None:
 
 def test_one_file_cannot_be_both_sides(tmp_path: Path) -> None:
     make_folder(tmp_path, "train.en")
-    with pytest.raises(ValueError, match=r"train\.en would be both sides, en_GB and en_US"):
+    with pytest.raises(ValueError, match=r"train\.en would be the file of both sides, en_GB and en_US"):
         find_corpus_files(tmp_path, ["en_GB", "en_US"])
     with pytest.raises(ValueError, match="languages en and en"):
         find_corpus_files(tmp_path, ["en", "en"])

@@ -235,8 +235,11 @@ def test_further_training_starts_from_the_model(folder: Path, tmp_path: Path) ->
     (validated,) = events_of(Validated, further)
     assert validated.loss == pytest.approx(outcome.ended.best_loss, abs=1e-5)
     model = Model.from_folder(tmp_path / "more")
-    assert model.about["origin"] == f"trained further from {out} (a encoder-decoder)"
+    assert model.about["origin"] == f"fine-tuned from {out} (a encoder-decoder)"
     assert model.about["name"] == "more"
+    run(replace(recipe, model={"start": str(tmp_path / "more")}, name="again"), tmp_path / "again")
+    origin = Model.from_folder(tmp_path / "again").about["origin"]
+    assert origin == f"fine-tuned from {tmp_path / 'more'}", "the folder already has the model's name"
     assert model.special == Model.from_folder(out).special
     stepped = events_of(Stepped, events)
     recipe = replace(recipe, train=replace(recipe.train, steps=20, validate_every=20, log_every=5, lr=5e-3))

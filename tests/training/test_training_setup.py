@@ -522,7 +522,7 @@ def test_further_training_keeps_weights_and_special_ids(which: str, cache: Path,
     assert task.tokenizer.digest == base.tokenizer.digest
     assert task.special == base.special
     assert torch.equal(next(task.batches.epoch(0)).labels, next(task.batches.epoch(0)).labels)
-    assert "trained further from" in task.about["origin"]
+    assert "fine-tuned from" in task.about["origin"]
     dropouts = {part.p for part in task.network.modules() if isinstance(part, torch.nn.Dropout)}
     assert dropouts <= {0.35, 0.0}
     assert 0.35 in dropouts

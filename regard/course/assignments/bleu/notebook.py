@@ -83,8 +83,8 @@ plt.show()
 # %% [markdown]
 # ## One number
 #
-# There is a precision for each n, and they fall quickly: a good translation may have 70 % of the words right, but only
-# 15 % of the 4-grams. An arithmetic mean would be dominated by the single words. The **geometric mean**, the n-th root
+# There is a precision for each n, and they fall quickly: a good translation may have 70% of the words right, but only
+# 15% of the 4-grams. An arithmetic mean would be dominated by the single words. The **geometric mean**, the n-th root
 # of the product, reacts to relative changes of each precision: halving any of them costs the same.
 
 # %% starter="geometric_mean"
