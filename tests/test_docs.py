@@ -285,9 +285,7 @@ def test_the_parameter_counts_of_the_ablation_are_correct() -> None:
 def test_the_share_of_two_heads_matches_the_lab() -> None:
     text, record = flat(page("questions.md")), read_record(GALLERY / "two-heads.json")
     claims = "\n".join(claim.text for claim in record.claims)
-    near, one, missed = re.findall(r"([\d.]+) % of the samples then come .+? manages ([\d.]+) %; in ([\d.]+) %", text)[
-        0
-    ]
+    near, one, missed = re.findall(r"([\d.]+)% of the samples then come .+? manages ([\d.]+)%; in ([\d.]+)%", text)[0]
     assert f"With two heads {near}% of the samples come close to the average, with one head {one}%" in claims
     assert f"In {missed}% of the samples k_a is so short" in claims
 

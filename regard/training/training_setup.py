@@ -555,7 +555,7 @@ def _about(recipe: Recipe, text: TrainingText, base: Model | None) -> dict[str, 
         about["classes"] = list(text.train.classes)
     if base is not None:
         base_name = base.about.get("name") or base.about.get("origin")
-        named = f" ({base_name})" if base_name and base_name != Path(recipe.start).name else ""
+        named = f" ({base_name})" if base_name and base_name != Path(recipe.start or "").name else ""
         about["origin"] = f"fine-tuned from {recipe.start}{named}"
         about |= {key: base.about[key] for key in ("generation", "notes") if key in base.about}
     if data.task not in READING_TASKS:

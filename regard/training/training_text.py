@@ -24,6 +24,7 @@ from regard.data.tagged_text import TaggedSentence, tagged_sentences
 from regard.data.token_bytes import REPLACEMENT_CHARACTER
 from regard.data.tokenized_corpus import (
     NO_LABEL,
+    DocumentBoundary,
     TokenizedCorpus,
     corpus_format,
     rows_with_ends,
@@ -214,7 +215,7 @@ def _parts(
             [data.validation], tokenizer, cache / "prepared", problems, classes=train.classes, **options
         )
     elif data.held_out:
-        train, validation = split(train, data.held_out, anywhere=data.documents == "file")
+        train, validation = split(train, data.held_out, data.documents)
     else:
         return TrainingText(train, None, [])
     if not validates:
@@ -231,13 +232,19 @@ def _parts(
     return TrainingText(train, validation, _last_rows(corpora, len(validation), data.skip_bad, train.classes))
 
 
-def split(data: TokenizedCorpus, share: float, anywhere: bool = False) -> tuple[TokenizedCorpus, TokenizedCorpus]:
-    """The text without its last share, and that share: in complete examples or, with `anywhere`, in tokens."""
+def split(
+    data: TokenizedCorpus, share: float, documents: DocumentBoundary = "line"
+) -> tuple[TokenizedCorpus, TokenizedCorpus]:
+    """The text without its last share, and that share: in complete examples or, if files are documents, in tokens."""
+    anywhere = documents == "file"
     total = len(data.tokens[0]) if anywhere else len(data)
     cut = int(total * (1 - share))
     if not 0 < cut < total:
         unit = "tokens" if anywhere else "examples"
-        raise RegardError(f"data.held_out={share} of {total} {unit} leaves one part empty: more text is needed")
+        advice = "more text is needed"
+        if documents == "blank-line":
+            advice = "no blank lines separate more texts. Set data.documents to file (one long text) or line"
+        raise RegardError(f"data.held_out={share} of {total} {unit} leaves one part empty: {advice}")
     if anywhere:
         (offsets,) = data.offsets
         parts = np.append(offsets[offsets < cut], cut), np.insert(offsets[offsets > cut], 0, cut)

@@ -392,6 +392,14 @@ def test_too_little_text_to_hold_out_is_an_error(tmp_path: Path) -> None:
         prepare_training(petit_recipe(DataSection(train=(corpus,), held_out=0.5)), tmp_path / "cache", packed=False)
 
 
+def test_text_without_blank_lines_is_not_called_too_short(tmp_path: Path) -> None:
+    """It was one example for `documents = "blank-line"`, however long."""
+    corpus = Corpus((lines(tmp_path, "notes", [f"line {n}" for n in range(100)]),))
+    data = DataSection(train=(corpus,), held_out=0.1, task="language", documents="blank-line")
+    with pytest.raises(ValueError, match=r"1 examples leaves .*: no blank lines .* Set data\.documents to file"):
+        prepare_training(petit_recipe(data, **MODELS["language"]), tmp_path / "cache", packed=False)
+
+
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("kind", ["encoder-decoder", "decoder"])
 def test_validation_contains_every_example_once(kind: str, packed: bool, tmp_path: Path) -> None:
