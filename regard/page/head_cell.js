@@ -161,10 +161,8 @@ export function createHeadCell({ connect, loadBody, onWeight, onHead, findChange
       slider.value = dimension;
       slider.setAttribute("aria-valuetext", `dimension ${dimension}: ${formatNumber(q[dimension])} times ${formatNumber(k[dimension])}`);
       const largest = [largestOf(q, k), largestOf(q, k), largestOf(products)];
-      strips.forEach(({ values, strip, number }, i) => {
-        strip.draw(values, largest[i], dimension);
-        number.textContent = formatNumber(values[dimension]);
-      });
+      for (const { values, number } of strips) number.textContent = formatNumber(values[dimension]);
+      strips.forEach(({ values, strip }, i) => strip.draw(values, largest[i], dimension)); // after the numbers, which take their room
       const sum = products.length > 1 ? `; all ${products.length} products add up to ` : ": ";
       formula.replaceChildren(`Dimension ${dimension}: ${formatNumber(q[dimension])} × ${formatNumber(k[dimension])} = ${formatNumber(products[dimension])}${sum}`, make("b", {}, `q·k = ${formatNumber(dot)}`));
     }
@@ -306,13 +304,13 @@ export function createHeadCell({ connect, loadBody, onWeight, onHead, findChange
       const { weights: shown } = rowWeights();
       const at = Math.min(dimension, vectors.v[0].length - 1);
       const output = vectors.v[0].map((_, i) => vectors.v.reduce((total, value, s) => total + shown[s] * value[i], 0));
-      for (const { s, strip, share, number } of rows) {
-        strip.draw(vectors.v[s].map((value) => shown[s] * value), largest, at);
+      for (const { s, share, number } of rows) {
         share.textContent = `${percent(Number(shown[s].toPrecision(3)))} ×`;
         number.textContent = `${formatNumber(shown[s])} × ${formatNumber(vectors.v[s][at])} = ${formatNumber(shown[s] * vectors.v[s][at])}`;
       }
-      sum.strip.draw(output, largestOf(output), at);
       sum.number.textContent = formatNumber(output[at]);
+      for (const { s, strip } of rows) strip.draw(vectors.v[s].map((value) => shown[s] * value), largest, at);
+      sum.strip.draw(output, largestOf(output), at);
       const others = vectors.v.length - rows.length;
       rest.textContent = `Numbers of dimension ${at}${others > 0 ? `; ${others} more keys, with small weights, are part of the sum` : ""}. The strips show weight × value; that of the output is scaled to its own largest number.`;
     }

@@ -264,6 +264,20 @@ def test_a_dragged_weight_changes_the_model(opened: Opened, petit: Model) -> Non
     opened.until(lambda: "set" not in state(opened))
 
 
+def test_strips_fit_their_boxes_after_a_change(context: Any, address: str) -> None:
+    opened = Opened(context, address, 390, 844)
+    opened.look(f"{OPEN}&row=3&column=4")
+    opened.page.wait_for_selector(".cell-step-4")
+    slider = opened.page.locator(".weight-slider").nth(2)
+    slider.evaluate("e => { e.value = 64.8; for (const n of ['input', 'change']) e.dispatchEvent(new Event(n)); }")
+    opened.until(lambda: "set" in state(opened) and not opened.page.locator(".stale").count())
+    wait_for_frames(opened)
+    excess = "all => all.map(e => Math.round(e.getBoundingClientRect().width) - e.parentElement.clientWidth)"
+    assert set(opened.page.locator(".strip").evaluate_all(excess)) == {0}
+    assert opened.page.evaluate("document.documentElement.scrollWidth") == 390
+    opened.close()
+
+
 def test_a_weight_that_is_changed_by_keyboard_keeps_the_focus(opened: Opened) -> None:
     opened.look(f"{OPEN}&row=3&column=4")
     opened.page.wait_for_selector(".cell-step-4")
