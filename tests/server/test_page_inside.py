@@ -687,6 +687,15 @@ def test_heads_are_ranked_by_their_effect(opened: Opened, petit: Model) -> None:
     opened.until(lambda: restore.count() == 1 and rows.count() == len(removals))
 
 
+def test_the_effect_of_heads_is_visible_on_a_phone(context: Any, address: str) -> None:
+    opened = Opened(context, address, 360, 740).look(OPEN)
+    click(opened, "Measure all heads and words")
+    opened.page.wait_for_selector(".effects tbody tr")
+    right_edges = "all => all.map(e => e.getBoundingClientRect().right)"
+    assert max(opened.page.locator(".effects .effect").evaluate_all(right_edges)) <= 360 - 20
+    opened.close()
+
+
 def test_effects_name_the_token_that_is_replaced(opened: Opened) -> None:
     opened.look("#/look?model=petit-fr-en&source=Tu+vas+bien+?")
     click(opened, "Measure all heads and words")
