@@ -48,7 +48,7 @@ class RunPage:
         from regard.training.parallel import is_first_process
 
         if is_first_process():
-            typer.echo(f"Watch this run at {self.url}")
+            typer.echo(f"Watch this run at {self.url} (available a few seconds after the run starts)")
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -25,6 +25,7 @@ export const formatNumber = (value) => {
   if (size < 1e-4) return Number(value.toPrecision(2)).toExponential().replaceAll("-", "−");
   return `${Number(value.toPrecision(3))}`.replace("-", "−");
 };
+export const formatScore = (value) => value.toFixed(value > 0 && value < 1 ? 2 : 1); // ticks of the first scores would be equal
 const formatStep = (step) => Math.round(step).toLocaleString("en");
 const formatTime = (seconds) => (seconds < 90 ? `${Math.round(seconds)} s` : seconds < 5400 ? `${Number((seconds / 60).toPrecision(2))} min` : `${Number((seconds / 3600).toPrecision(2))} h`);
 
@@ -37,7 +38,7 @@ export function runsView({ saveState }) {
   const onPick = (x) => moveTo(nearestMoment(x));
   const charts = {
     loss: createLineChart({ title: "Loss, nats per token", format: formatNumber, formatX, onPick }),
-    score: createLineChart({ title: "Score", format: (value) => value.toFixed(1), formatX, onPick }),
+    score: createLineChart({ title: "Score", format: formatScore, formatX, onPick }),
     lr: createLineChart({ title: "Learning rate", format: formatNumber, formatX, onPick }),
     speed: createLineChart({ title: "Tokens per second", format: formatNumber, formatX, onPick }),
   };

@@ -114,6 +114,12 @@ def test_numbers_of_charts(opened: Opened, value: float, text: str) -> None:
     assert opened.page.evaluate(script, value) == text
 
 
+def test_ticks_of_small_scores_differ(opened: Opened) -> None:
+    opened.open("#/labs")
+    script = "async () => [0, 0.05, 0.1, 20].map((await import('/page/runs.js')).formatScore)"
+    assert opened.page.evaluate(script) == ["0.0", "0.05", "0.10", "20.0"]
+
+
 def test_one_slider_moves_curves_samples_and_film(opened: Opened, runs: Path) -> None:
     watch(opened)
     assert opened.text(".step-where") == "Step 100, validation loss 1, BLEU 100.0 (best)"
