@@ -57,7 +57,7 @@ def test_numbers_are_written_as_each_language_does() -> None:
         assert not re.search(r"[{}]", french + english)
         assert not english.endswith("..")
         found, wanted = (
-            [(a.whole, a.decimals, a.sign) for a in each]
+            [(a.whole, a.decimals, a.sign) for a in each if a.sign or a.decimals or int(a.whole) >= 100]
             for each in (amounts(french, FRENCH), amounts(english, ENGLISH))
         )
         assert sorted(found) == sorted(wanted), (french, english)

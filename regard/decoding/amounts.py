@@ -1,13 +1,16 @@
 """Numbers and prices in translations: the value and the currency of the source, written as the target language does.
 
 Small models translate the words around a number well, but write 2 500 000 in English, or dollars for euros. What is
-doubtful is left alone: numbers without a sign or groups that were copied (Python 3.11), and numbers in words.
+doubtful is left alone: numbers without a sign or groups that were copied (Python 3.11), and numbers in words. A number
+that is missing often shows that the words around it are missing too.
 """
 
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
+
+from regard.decoding.number_words import END_OF_NUMBERS, FIRST_NUMBER, may_be_in_words
 
 NUMBER_SPACES = " \u00a0\u202f"
 CURRENCY_SIGNS = "€$£¥"
@@ -20,17 +23,18 @@ MAGNITUDE = re.compile(
     re.IGNORECASE,
 )
 """A word for a round number or a small coin: the number may be written in words."""
-MIN_DIGITS = 3
-"""Digits of a number that a translation must contain as digits; shorter ones may be written as words."""
-MIN_PRICE_DIGITS = 2
+MIN_PRICE = 10
+"""The smallest price that a translation must have in digits."""
 MAX_DIGITS = 20
 """Digits of the longest number that is looked for."""
 MAX_AMOUNTS = 100
 """Amounts of a text, and numbers of its translation, that are compared at most."""
 
+TIME_UNIT = r"\s?(?i:h(?:eures?)?\b|[ap]\.?\s?m\b|o['’]clock)"
+"""What follows a number that is a time of day, or a number of hours: see `regard.decoding.clock_times`."""
 _IDENTIFIED = re.compile(r"(?:\b[A-Z]{3,}|\bn[°º]|\b[Nn]o\.?|\b[Tt][ée]l\.?|#)\s?:?\s?\Z")
 """What is before a number that is a name, such as SIREN 552 100 554."""
-_BEFORE_NUMBER = r"(?<![\w.,:/+])(?<!\w-)"
+_BEFORE_NUMBER = r"(?<![\w.,:/+])(?<!\w-)(?<!\dh\s)(?<!\d\sh\s)(?<!heures\s)"  # 18 h 30
 _GROUPED = rf"[1-9]\d{{0,2}}(?P<group>[.,{NUMBER_SPACES}])\d{{3}}(?:(?P=group)\d{{3}})*+(?:[.,]\d+)?"
 _WRITTEN_NUMBER = re.compile(
     rf"(?:(?P<before>[{CURRENCY_SIGNS}])[{NUMBER_SPACES}]?)?(?<![\w.,])(?P<number>{_GROUPED}|\d+(?:[.,]\d+)?)(?![.,]?\d)"
@@ -45,6 +49,8 @@ Value = tuple[str, str]
 class NumberFormat:
     """How a language writes numbers and prices."""
 
+    language: str
+    """Its ISO 639 code, of two letters."""
     group: str
     """What separates thousands."""
     decimal: str
@@ -75,7 +81,9 @@ class NumberFormat:
         return amount.sign + number if self.sign_first else f"{number} {amount.sign}"
 
 
-ENGLISH, FRENCH, GERMAN = NumberFormat(",", ".", True), NumberFormat(" ", ",", False), NumberFormat(".", ",", False)
+ENGLISH = NumberFormat("en", ",", ".", True)
+FRENCH = NumberFormat("fr", " ", ",", False)
+GERMAN = NumberFormat("de", ".", ",", False)
 FORMATS = {"en": ENGLISH, "eng": ENGLISH, "fr": FRENCH, "fra": FRENCH, "de": GERMAN, "deu": GERMAN}
 """The formats of languages, by ISO 639 code."""
 
@@ -108,11 +116,14 @@ class Amount:
         """Whether it certainly is a quantity, and not the number of a version or a room."""
         return bool(self.sign) or self.is_grouped or self.is_percentage
 
-    def is_needed(self, translation: str) -> bool:
-        """Whether a translation that does not have it as a number lacks it."""
-        is_long = len(self.whole + self.decimals) >= (MIN_PRICE_DIGITS if self.sign else MIN_DIGITS)
-        may_be_in_words = self.whole.endswith("0") and MAGNITUDE.search(translation) is not None
-        return is_long and not may_be_in_words
+    def is_needed(self, translation: str, language: str) -> bool:
+        """Whether a translation into a language that does not have it as a number lacks it."""
+        number = int(self.whole)
+        if self.sign and number < MIN_PRICE and not self.decimals:
+            return False
+        if self.whole.endswith("0") and MAGNITUDE.search(translation):
+            return False
+        return number >= END_OF_NUMBERS or not may_be_in_words(number, translation, language)
 
 
 @dataclass(frozen=True)
@@ -134,28 +145,28 @@ class WrittenNumber:
     @property
     def values(self) -> set[Value]:
         """What it may mean: 3,500 is three and a half thousand in English, and three and a half in French."""
-        formats = (ENGLISH, FRENCH, GERMAN, NumberFormat(" ", ".", True))
+        formats = (ENGLISH, FRENCH, GERMAN, NumberFormat("", " ", ".", True))
         return {value for each_format in formats if (value := each_format.read(self.number))}
 
 
 def amounts(text: str, text_format: NumberFormat) -> Iterator[Amount]:
-    """The numbers of a text that its translation must keep: prices, and numbers of three digits or more.
+    """The numbers of a text that its translation must keep: prices, and numbers from 3.
 
     >>> [amount.text for amount in amounts("3 pulls à 1 249,99 € en 2024, tél. 06 12 34 56 78", FRENCH)]
-    ['1 249,99 €', '2024']
+    ['3', '1 249,99 €', '2024']
     """
     pattern = (
-        rf"{_BEFORE_NUMBER}(?<!\d[{NUMBER_SPACES}])(?:(?P<before>[{CURRENCY_SIGNS}])[{NUMBER_SPACES}]?)?(?<![\w.,])"
-        rf"{text_format.pattern}(?![.,:/-]?\w)(?![{NUMBER_SPACES}]\d)"
+        rf"{_BEFORE_NUMBER}(?<!\d[{NUMBER_SPACES}{CURRENCY_SIGNS}])(?:(?P<before>[{CURRENCY_SIGNS}])[{NUMBER_SPACES}]?)?(?<![\w.,])"
+        rf"{text_format.pattern}(?![.,:/-]?\w)(?![{NUMBER_SPACES}{CURRENCY_SIGNS}]\d)(?!{TIME_UNIT})"
         rf"(?:[{NUMBER_SPACES}]?(?P<after>[{CURRENCY_SIGNS}])(?!\d)|(?P<percent>[{NUMBER_SPACES}]?%))?"
     )
     for match in re.finditer(pattern, text):
         whole, decimals = re.sub(r"\D", "", match["whole"]), match["decimals"] or ""
         sign = match["before"] or match["after"] or ""
         is_ambiguous = len(decimals) == 3 and len(whole) <= 3 and not sign  # thousands, as another language writes them
-        is_long = MIN_DIGITS <= len(whole + decimals) <= MAX_DIGITS
+        is_large = len(whole + decimals) <= MAX_DIGITS and (int(whole) >= FIRST_NUMBER or decimals != "")
         is_name = _IDENTIFIED.search(text[: match.start()][-20:]) is not None
-        if (sign or is_long) and not is_ambiguous and not is_name:
+        if (sign or is_large) and not is_ambiguous and not is_name:
             amount = match[0].removesuffix(match["percent"] or "")
             yield Amount(amount, whole, decimals, sign, whole != match["whole"], match["percent"] is not None)
 
@@ -178,7 +189,7 @@ def with_amounts(
         start, end = number.match.span()
         corrected = _corrected(number, amount, names_currency or is_sign_elsewhere, target_format)
         translation = translation[:start] + corrected + translation[end:]
-    return translation, [amount for amount in missing if amount.is_needed(translation)]
+    return translation, [amount for amount in missing if amount.is_needed(translation, target_format.language)]
 
 
 def _with_only_currency(translation: str, source: str) -> str:

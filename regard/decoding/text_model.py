@@ -81,7 +81,7 @@ class Model:
     """Metadata in JSON types: "name", "recipe", "data", validation "scores", "origin" and "languages"; what it was
     "trained" for, its scores on "tests" (see `regard.storage.metadata`) and a "card" in Markdown, as `regard export`
     adds them; the names of its "classes"; its "generation" settings under Hugging Face's names; "notes" on
-    limitations; "longest", the tokens of the longest source it was trained on; "head": "none" if it was loaded
+    limitations; "longest", the tokens of nearly all sources it was trained on at most; "head": "none" if it was loaded
     without one; the "model_type" of the Hugging Face folder that it was loaded from, by which a multilingual model is
     known; "tokenizer": the reason why it has none."""
 

@@ -35,11 +35,15 @@ BATCH_TOKENS = 16_384
 """Tokens of a batch: hypotheses × length of the longest source."""
 MAX_SOURCE_TOKENS = 200
 """Default number of tokens of a source, framed: the sentences that translators learn from are rarely longer."""
+MIN_TOKENS_IN_PARTS = 24
+"""Tokens of a source that is translated in parts if its translation lacks something."""
+MIN_LENGTH_RATIO = 0.4
+"""Length of a translation, relative to its source, below which it lacks words."""
 FIRST_LINES = 32
 """Number of lines that are read before the first are translated; it doubles with every batch."""
 
-PieceKey = tuple[int, int]
-"""The number of a text, and that of a piece in it."""
+PieceKey = tuple[int, ...]
+"""The number of a text, that of a piece in it, and perhaps that of a part of the piece."""
 
 Progress = Callable[[int], None]
 """A function that is called with the number of texts done so far."""
@@ -77,6 +81,8 @@ class SourcePiece:
     """What is after it."""
     needs_space: bool = False
     """Whether a translation into a script with spaces needs one after it that the source does not have."""
+    continues_sentence: bool = False
+    """Whether it begins in the middle of a sentence that was too long."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +108,7 @@ class Translator:
     def translate_all(self, texts: Sequence[str], progress: Progress | None = None) -> list[list[Translation]]:
         """The best translations of each text, in the order of the texts."""
         texts_in_pieces = [self._pieces(text, self.max_source_tokens) for text in texts]
-        sources = {
+        sources: dict[PieceKey, list[int]] = {
             (text_number, piece_number): piece.ids
             for text_number, pieces in enumerate(texts_in_pieces)
             for piece_number, piece in enumerate(pieces)
@@ -112,15 +118,15 @@ class Translator:
         translated: dict[PieceKey, list[Translation]] = {}
         for batch in self._translate_batches(sources):
             translated |= batch
-            for text_number, _ in batch:
+            for text_number, *_ in batch:
                 pending[text_number] -= 1
             if progress is not None:
                 progress(pending.count(0))
-        self._keep_verbatim({key: texts_in_pieces[key[0]][key[1]] for key in sources}, translated)
+        self._repair({key: texts_in_pieces[key[0]][key[1]] for key in sources}, translated)
         return [
             join_translations(
                 [
-                    _with_spacing(piece, translated.get((text_number, piece_number)))
+                    self._with_surroundings(piece, translated.get((text_number, piece_number)))
                     for piece_number, piece in enumerate(pieces)
                 ],
                 self.options.n_best,
@@ -147,29 +153,81 @@ class Translator:
             raise_if_cancelled()
             yield dict(zip(batch, self._translate_ids([sources[key] for key in batch]), strict=True))
 
-    def _keep_verbatim(
-        self, pieces: Mapping[PieceKey, SourcePiece], translated: dict[PieceKey, list[Translation]]
-    ) -> None:
-        """Correct the amounts in translations, and search better ones where the best one lacks something."""
-        lacking = {}
+    def _repair(self, pieces: Mapping[PieceKey, SourcePiece], translated: dict[PieceKey, list[Translation]]) -> None:
+        """Correct amounts and times. Translate a piece again if its best translation lacks something: with stand-ins
+        for what is missing, and then in parts."""
+        lacking = dict(pieces)
         for key, piece in pieces.items():
             translated[key], missing = self._checked(translated[key], piece)
-            if missing and missing[0]:
-                lacking[key] = with_stand_ins(piece.core, missing[0])
+            if not missing or not (missing[0] or self._is_too_short(translated[key][0], piece)):
+                del lacking[key]
+        for repairs in (self._translate_with_stand_ins(lacking, translated), self._translate_in_parts(lacking)):
+            for key, translations in repairs:
+                translated[key] = self._most_complete(translated[key], translations, pieces[key])
+                if not self._count_missing(translated[key][0], pieces[key]):
+                    del lacking[key]
+
+    def _translate_with_stand_ins(
+        self, pieces: Mapping[PieceKey, SourcePiece], translated: Mapping[PieceKey, list[Translation]]
+    ) -> Iterator[tuple[PieceKey, list[Translation]]]:
+        """Translations of pieces in which stand-ins replace what their best translations lack."""
+        replaced = {
+            key: with_stand_ins(piece.core, self._checked(translated[key][:1], piece)[1][0])
+            for key, piece in pieces.items()
+        }
         sources = {
-            key: self._encode(pieces[key].target_code + text) for key, (text, stand_ins) in lacking.items() if stand_ins
+            key: self._encode(pieces[key].target_code + text)
+            for key, (text, stand_ins) in replaced.items()
+            if stand_ins
         }
         for batch in self._translate_batches(sources):
             for key, translations in batch.items():
-                restored = [replace(each, text=without_stand_ins(each.text, lacking[key][1])) for each in translations]
-                translated[key] = self._most_complete(translated[key] + restored, pieces[key], len(translations))
+                stand_ins = replaced[key][1]
+                yield key, [replace(each, text=without_stand_ins(each.text, stand_ins)) for each in translations]
 
-    def _most_complete(self, translations: list[Translation], piece: SourcePiece, count: int) -> list[Translation]:
-        """The best `count` of several translations with different texts: those that lack nothing, then the others."""
-        corrected, missing = self._checked(translations, piece)
-        ranked = sorted(zip(corrected, missing, strict=True), key=lambda pair: (bool(pair[1]), -pair[0].penalised))
-        by_text = {translation.text: translation for translation, _ in reversed(ranked)}
-        return sorted(by_text.values(), key=[translation for translation, _ in ranked].index)[:count]
+    def _translate_in_parts(
+        self, pieces: Mapping[PieceKey, SourcePiece]
+    ) -> Iterator[tuple[PieceKey, list[Translation]]]:
+        """Translations of long pieces in parts of about half their length."""
+        parts = {
+            key: list(self._short_pieces(piece.core, piece.target_code, len(piece.ids) * 2 // 3))
+            for key, piece in pieces.items()
+            if len(piece.ids) >= MIN_TOKENS_IN_PARTS
+        }
+        sources: dict[PieceKey, list[int]] = {
+            (*key, number): part.ids
+            for key, in_parts in parts.items()
+            for number, part in enumerate(in_parts)
+            if part.ids
+        }
+        translations: dict[PieceKey, list[Translation]] = {}
+        for batch in self._translate_batches(sources):
+            translations |= batch
+        for key, in_parts in parts.items():
+            translated_parts = [
+                self._with_surroundings(part, translations.get((*key, number))) for number, part in enumerate(in_parts)
+            ]
+            yield key, join_translations(translated_parts, self.options.n_best)
+
+    def _most_complete(
+        self, translations: list[Translation], others: list[Translation], piece: SourcePiece
+    ) -> list[Translation]:
+        """As many translations with different texts: those that lack the least, of two lists."""
+        corrected = self._checked(translations + others, piece)[0]
+        ranked = sorted(corrected, key=lambda each: (self._count_missing(each, piece), -each.penalised))
+        by_text = {translation.text: translation for translation in reversed(ranked)}
+        return sorted(by_text.values(), key=ranked.index)[: len(translations)]
+
+    def _count_missing(self, translation: Translation, piece: SourcePiece) -> int:
+        """How much of its source a translation certainly lacks; all words that a short one lacks count as one."""
+        return len(self._checked([translation], piece)[1][0]) + self._is_too_short(translation, piece)
+
+    def _is_too_short(self, translation: Translation, piece: SourcePiece) -> bool:
+        """Whether a translation of a long source ended too early to have all its words, in any script."""
+        is_complete = translation.complete and len(piece.ids) >= MIN_TOKENS_IN_PARTS
+        if not is_complete or len(translation.text) >= MIN_LENGTH_RATIO * len(piece.core):
+            return False
+        return len(self.tokenizer.encode(translation.text)) < MIN_LENGTH_RATIO * len(piece.ids)
 
     def _checked(
         self, translations: list[Translation], piece: SourcePiece
@@ -245,8 +303,41 @@ class Translator:
             start = text.index(core)
             yield SourcePiece(text[:start], core, target_code=code, ids=ids, after=text[start + len(core) :])
             return
-        for half in halves(text):
-            yield from self._short_pieces(half, code, longest)
+        first, *others = halves(text)
+        yield from self._short_pieces(first, code, longest)
+        for half in others:
+            begins_in_small_letters = half.lstrip("\"'«“‘( ")[:1].islower()
+            for number, piece in enumerate(self._short_pieces(half, code, longest)):
+                yield replace(piece, continues_sentence=True) if number == 0 and begins_in_small_letters else piece
+
+    def _with_surroundings(self, piece: SourcePiece, translations: list[Translation] | None) -> list[Translation]:
+        """A piece's translations with what is around it."""
+        if translations is None:
+            return [replace(EMPTY_TRANSLATION, text=piece.before + piece.after)]
+        return [
+            replace(each, text=piece.before + text + _space_after(piece, text))
+            for each in translations
+            for text in [self._fitted(each.text.strip(), piece)]
+        ]
+
+    def _fitted(self, text: str, piece: SourcePiece) -> str:
+        """A piece's translation with capitals and the final comma as in the source."""
+        if piece.is_in_capitals:
+            return text.upper()
+        first_word = re.match(r"[^\W\d_]+", text)
+        if piece.continues_sentence and first_word and first_word[0] not in piece.core:
+            text = self._usual_form(first_word[0]) + text[first_word.end() :]
+        mark = piece.core[-1] if piece.core.endswith((",", ";", ":")) else ""
+        if mark and text[-1:].isalnum() and not needs_space_after(text):
+            text += mark if mark == "," or self.target_language != "fr" else f" {mark}"
+        return text
+
+    def _usual_form(self, word: str) -> str:
+        """A capitalised word as it is written in a sentence: in small letters, unless these take more tokens."""
+        if word == "I" or word[1:] != word[1:].lower():
+            return word
+        capitalised, small = (len(self.tokenizer.encode(f"- {form}")) for form in (word, word.lower()))
+        return word.lower() if small <= capitalised else word
 
 
 def max_lines_together(batch_tokens: int) -> int:
@@ -284,7 +375,7 @@ def split_into_parts(text: str, characters: int, language: str | None = None) ->
 
 
 def max_source_tokens(config: ModelConfig, longest_trained: object = None) -> int:
-    """Tokens of a source that a model translates well in one piece: the longest of its training, if that is known.
+    """Tokens of a source that a model translates well in one piece: those of nearly all in its training, if known.
 
     Learned positions must hold the translation as well, which may be half as long again as its source.
     """
@@ -293,19 +384,6 @@ def max_source_tokens(config: ModelConfig, longest_trained: object = None) -> in
     if config.max_positions is None:
         return longest
     return max(1, min(longest, config.max_positions * 2 // (3 if config.kind == "encoder-decoder" else 5)))
-
-
-def _with_spacing(piece: SourcePiece, translations: list[Translation] | None) -> list[Translation]:
-    """A piece's translations with what is around it."""
-    if translations is None:
-        return [replace(EMPTY_TRANSLATION, text=piece.before + piece.after)]
-    texts = [each.text.strip() for each in translations]
-    if piece.is_in_capitals:
-        texts = [text.upper() for text in texts]
-    return [
-        replace(translation, text=piece.before + text + _space_after(piece, text))
-        for translation, text in zip(translations, texts, strict=True)
-    ]
 
 
 def _space_after(piece: SourcePiece, translated: str) -> str:

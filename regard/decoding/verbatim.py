@@ -1,8 +1,8 @@
-"""What a translation must keep as it is: addresses, file names, names of accounts, codes, telephone numbers, amounts.
+"""What a translation must keep: addresses, file names, account names, codes, telephone numbers, dates, amounts, times.
 
-Models translate the words in an address and drop digits. Amounts are corrected where they are (see
-`regard.decoding.amounts`). A sentence whose translation still lacks something is translated again, with a stand-in for
-what was lost: the bundled translators copy short codes such as X1.
+Models translate the words in an address and drop digits. Amounts and times are corrected where they are (see
+`regard.decoding.amounts` and `regard.decoding.clock_times`). A sentence whose translation still lacks something is
+translated again, with a stand-in for what was lost: the bundled translators copy short codes such as X1.
 """
 
 import re
@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from regard.decoding.amounts import NUMBER_SPACES, number_format, with_amounts
+from regard.decoding.clock_times import TIME_LANGUAGES, with_clock_times
 
 # Possessive quantifiers: long words take linear time.
 _CANDIDATE = re.compile(
@@ -21,6 +22,7 @@ _CANDIDATE = re.compile(
     r"|(?<![\w.,:/+-])(?P<telephone>(?:\+\d{1,3}[ .-])?\d{1,4}(?:[ .-]\d{2}){4}|0[ .]?\d{3}(?:[ .]\d{3}){2}"
     r"|\d{3}-\d{4}|\d{3}[.-]\d{3}[.-]\d{4})"
     r"(?![.,-]?\w)"
+    r"|(?<![\w.,:/+-])(?P<date>\d{1,2}/\d{1,2}/\d{2,4}|\d{4}-\d{2}-\d{2})(?![.,:/-]?\w)"
     r"|(?<![\w.:-])(?P<code>(?-i:[A-Z][A-Z\d]*+(?:-[A-Z\d]++)*+))(?![\w-])",
     re.IGNORECASE,
 )
@@ -75,6 +77,11 @@ def check_verbatim(
     if source_format and target_format:
         translation, missing_amounts = with_amounts(translation, source, source_format, target_format)
         missing |= {amount.text: target_format.write(amount) for amount in missing_amounts}
+        if {source_format.language, target_format.language} == TIME_LANGUAGES:
+            translation, missing_times = with_clock_times(
+                translation, source, source_format.language, target_format.language
+            )
+            missing |= missing_times
     return CheckedTranslation(translation, missing)
 
 
@@ -102,4 +109,4 @@ def without_stand_ins(translation: str, stand_ins: Mapping[str, str]) -> str:
     >>> without_stand_ins("See X2 or X1.", {"X2": "www.fichier.com"})
     'See www.fichier.com or X1.'
     """
-    return re.sub(r"\bX\d+\b", lambda match: stand_ins.get(match[0], match[0]), translation)
+    return re.sub(r"X\d++", lambda match: stand_ins.get(match[0], match[0]), translation)  # also in EURX1

@@ -156,7 +156,9 @@ def _limits(model: Model) -> list[str]:
     longest = model.about.get("longest")
     if not isinstance(longest, int) or not model.can("translate"):
         return []
-    return [f"The longest source in its training data has {longest} tokens; Regard translates longer texts in parts."]
+    return [
+        f"It translates at most {longest} tokens in one piece, as in its training data, and longer sentences in parts."
+    ]
 
 
 def _notes(notes: dict[str, None]) -> str:

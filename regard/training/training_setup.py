@@ -81,6 +81,8 @@ HEAD_WEIGHTS = ("classifier.", "output.", "output_bias", "transform.")
 """Prefixes of the weights of all heads."""
 ROW_MULTIPLE = 64
 """Lengths of packed rows are multiples of this."""
+SHARE_OF_LONG_SOURCES = 0.001
+"""Share of the training sources that are longer than what a translator translates in one piece."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,7 @@ class TrainingSetup:
     special: SpecialIds
     about: dict[str, Any]
     """Metadata for `Model.about`: name, recipe, data, languages, classes. For translators also "longest", the number of
-    tokens in the longest training source, framed."""
+    tokens that all but one in a thousand training sources have at most, framed."""
     batches: Batches
     """This rank's share of the training batches."""
     validation: Batches | None
@@ -479,14 +481,17 @@ class _BatchPlan:
         return self._examples(data, min(longest, batch_tokens), row_length)
 
     def longest_source(self, data: TokenizedCorpus) -> dict[str, int]:
-        """For a translator, the length of the longest training source, framed as its tokenizer does."""
+        """For a translator, the length of long training sources, framed as its tokenizer does: one in a thousand may be
+        longer. Models translate lengths that they have hardly seen worse than in two parts."""
         if self.task != "translation":
             return {}
-        longest = 0
+        sources_of_length = np.zeros(self.limit + 1, dtype=np.int64)
         for start, stop in chunks(0, data.examples):  # without the variants of BPE dropout
             source, target = (np.diff(offsets[start : stop + 1]) for offsets in data.offsets)
             both = source + target if self.config.kind == "decoder" else np.maximum(source, target)
-            longest = max(longest, int(source[both < self.limit].max(initial=0)))
+            sources_of_length += np.bincount(source[both < self.limit], minlength=self.limit + 1)
+        shorter = sources_of_length.cumsum()
+        longest = int(np.searchsorted(shorter, shorter[-1] * (1 - SHARE_OF_LONG_SOURCES)))
         return {"longest": longest + len(self.framing.tokenizer.after)}
 
     def short_enough(self, examples: list[Example], validation: TokenizedCorpus | None) -> list[Example]:

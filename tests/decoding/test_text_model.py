@@ -343,27 +343,28 @@ def test_mistakes_are_reported() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "translation"),
+    ("source", "translation", "searches"),  # a second search only if an address was changed
     [
-        ("Voir www.chat.fr.", "VOIR www.chat.fr."),
-        ("Voir https://chat.fr/a?b=1, puis c.d@e-f.org !", "VOIR https://chat.fr/a?b=1, PUIS c.d@e-f.org !"),
-        ("X1 est www.chat.fr et www.chat.fr", "X1 EST www.chat.fr ET www.chat.fr"),
-        ("Le chat. Voir www.chat.fr. Le chien.", "LE CHAT. VOIR www.chat.fr. LE CHIEN."),
-        ("www.chat.fr", "www.chat.fr"),
-        ("le WWW.CHAT.FR", "LE WWW.CHAT.FR"),
-        ("Le www est un@ chat.", "LE WWW EST UN@ CHAT."),  # no addresses
-        ("Voir plan.pdf, #chat et @moi-1.", "VOIR plan.pdf, #chat ET @moi-1."),
-        ("Il dort.de plus, il a 3 chats à 20h", "IL DORT.DE PLUS, IL A 3 CHATS À 20H"),
-        (
+        ("Voir www.chat.fr.", "VOIR www.chat.fr.", 2),
+        ("Voir https://chat.fr/a?b=1, puis c.d@e-f.org !", "VOIR https://chat.fr/a?b=1, PUIS c.d@e-f.org !", 2),
+        ("X1 est www.chat.fr et www.chat.fr", "X1 EST www.chat.fr ET www.chat.fr", 2),
+        ("Le chat. Voir www.chat.fr. Le chien.", "LE CHAT. VOIR www.chat.fr. LE CHIEN.", 2),
+        ("www.chat.fr", "www.chat.fr", 2),
+        ("le WWW.CHAT.FR", "LE WWW.CHAT.FR", 1),
+        ("Le www est un@ chat.", "LE WWW EST UN@ CHAT.", 1),  # no addresses
+        ("Voir plan.pdf, #chat et @moi-1.", "VOIR plan.pdf, #chat ET @moi-1.", 2),
+        ("Il dort.de plus, il a 3 chats à 20h", "IL DORT.DE PLUS, IL A 3 CHATS À 20H", 1),
+        (  # too many for stand-ins; parts lack them too
             " ".join(f"www.{letter}.fr" for letter in "abcdefghij"),
             " ".join(f"WWW.{letter}.FR" for letter in "ABCDEFGHIJ"),
+            2,
         ),
     ],
 )
-def test_addresses_and_names_are_copied(source: str, translation: str) -> None:
+def test_addresses_and_names_are_copied(source: str, translation: str, searches: int) -> None:
     translator = Shouting.of(random_model())
     assert first(translator.translate_all([source])) == [translation]
-    assert len(translator.asked) == 1 + (translation != source.upper())  # twice only if an address was changed
+    assert len(translator.asked) == searches
 
 
 def test_long_runs_of_emoji_take_linear_time() -> None:

@@ -31,6 +31,18 @@ CORRECTED = [
     ("en", "fr", "$1,249.99 instead of $1,600", "1 249,99 au lieu de 1 600 $", "1 249,99 $ au lieu de 1 600 $"),
     ("en", "de", "about 3,500 people", "etwa 3,500 Menschen", "etwa 3.500 Menschen"),
     ("en", "xx", "about 3,500 people", "3,500", "3,500"),
+    ("fr", "en", "Le train de 18h30 est en retard.", "The 6:30 train is late.", "The 6:30 p.m. train is late."),
+    ("fr", "en", "vers 16h30, il", "about 16:30 p.m., he", "about 4:30 p.m., he"),
+    ("fr", "en", "jusqu'à 13h.", "until 13 p.m.", "until 1 p.m."),
+    ("fr", "en", "entre 16h et 19 heures", "between 4:00 and 7 a.m", "between 4 p.m. and 7 p.m."),
+    ("fr", "en", "à 10H00 et à 18H00", "at 10H00 and 18H00", "at 10:00 and 6 p.m."),
+    ("fr", "en", "à 20h30.", "It starts at 8:30.", "It starts at 8:30 p.m."),
+    ("fr", "en", "à 8h du soir", "at 8 a.m.", "at 8 p.m."),
+    ("fr", "en", "à 3 heures du matin", "at 3 p.m.", "at 3 a.m."),
+    ("fr", "en", "à 06h30", "at 6:30 p.m.", "at 6:30 a.m."),
+    ("en", "fr", "It leaves at 11:45 p.m.", "Il part à 11h45", "Il part à 23h45"),
+    ("en", "fr", "at 9 a.m. or at 12 p.m.", "à 21h ou à 0h", "à 9h ou à midi"),
+    ("en", "fr", "It opens at 6 pm.", "Il ouvre à 6 p.m.", "Il ouvre à 18h."),
 ]  # fmt: skip
 UNCHANGED = [
     ("fr", "en", "12,5 % de 125 personnes", "12.5% of 125 people"),
@@ -58,6 +70,22 @@ UNCHANGED = [
     ("en", "fr", "at 4PM or 7:30PM on FM 101.5", "à 16 heures ou à 19h30 sur FM 101.5"),
     ("en", "fr", "a 30-Year-old doctor, Mid-2024", "un médecin de 30 ans, mi-2024"),
     ("fr", "en", "Le 1ER mars à 18H30", "On March 1st at 6:30 p.m."),
+    ("fr", "en", "avant 3h30", "before 3:30 p.m."),  # perhaps in the afternoon
+    ("fr", "en", "Il reste 1h30 de vol.", "There are an hour and a half left."),
+    ("fr", "en", "un vol de 2h30", "a flight of two and a half hours"),
+    ("fr", "en", "pour 24h", "for 24 hours"),
+    ("fr", "en", "à 20h", "at 8 o'clock in the evening"),
+    ("fr", "en", "à 12h", "at noon"),
+    ("fr", "en", "à 18h30", "at half past six"),
+    ("fr", "en", "à 20h30", "at 20:30"),
+    ("en", "fr", "at 9 a.m.", "à 9 heures du matin"),
+    ("en", "fr", "at 11:45 p.m.", "à minuit moins le quart"),
+    ("en", "fr", "at 5 o'clock", "à 17 heures"),
+    ("fr", "en", "21 chats, 5 chiens et 80 oies", "twenty-one cats, five dogs and eighty geese"),
+    ("fr", "en", "le 4 août et les 15 jours suivants", "the fourth of August and the next fortnight"),
+    ("fr", "en", "2 frères et 1 sœur", "brothers and a sister"),
+    ("en", "fr", "99 luftballons, 71 years, 16 cats", "quatre-vingt-dix-neuf, soixante et onze, seize"),
+    ("en", "de", "35 cats", "fünfunddreißig Katzen"),
 ]
 LOST = [
     ("en", "fr", "It costs $1,299.99, but", "Ça coûte 1 299,99,99, mais", {"$1,299.99": "1 299,99 $"}),
@@ -66,6 +94,17 @@ LOST = [
     ("fr", "en", "Le vol AF123 de 1945", "Flight AF12 of 945", {"AF123": "AF123", "1945": "1945"}),
     ("fr", "en", "100 chats et 100 000 chiens", "a cat and 100,000 dogs", {"100": "100"}),
     ("fr", "en", "12 et 34", "twelve and 34", {}),
+    ("fr", "en", "Il a raconté 11 fois son voyage.", "He told his journey.", {"11": "11"}),
+    ("fr", "en", "le jeudi 17 janvier", "on Thursday, January", {"17": "17"}),
+    ("fr", "en", "de 17h30 à 18h30", "from 5:30 p.m.", {"18h30": "6:30 p.m."}),
+    ("en", "fr", "Come at 9:15 a.m. or 6 p.m.", "Viens.", {"9:15 a.m.": "9h15"}),
+    (
+        "en",
+        "fr",
+        "Come on 12/03/2025 or 2025-03-14.",
+        "Viens le 12.",
+        {"12/03/2025": "12/03/2025", "2025-03-14": "2025-03-14"},
+    ),
     ("fr", "en", "10 500 personnes et 10 500 chats", "10,500 people and cats", {"10 500": "10,500"}),
 ]
 
@@ -99,6 +138,7 @@ def test_stand_ins_replace_only_what_is_missing() -> None:
     text, stand_ins = with_stand_ins(source, {"100": "100", "www.a.fr/100": "www.a.fr/100"})
     assert text == "Il a X2 chats, 100 000 chiens et X1 sur X3, X2."
     assert without_stand_ins(text, stand_ins) == source
+    assert without_stand_ins("EURX2 or X20", stand_ins) == "EUR100 or X20"
     assert with_stand_ins("a", {str(number): "" for number in range(10)}) == ("a", {})
 
 

@@ -1,0 +1,150 @@
+"""Times of day in translations between English and French: 18h30 becomes 6:30 p.m., not 6:30 a.m. or 18:30 p.m.
+
+Only what is certain is changed: 3h30 may be in the afternoon, and 1h30 may be a duration.
+"""
+
+import re
+from dataclasses import dataclass
+
+NOON = 12
+MAX_TIMES = 20
+"""Times of a text that are compared at most."""
+
+_HOUR, _MINUTE = r"(?<![\w.,:/+-])(?P<hour>[01]?\d|2[0-3])", r"(?P<minute>[0-5]\d)"
+_END = r"(?![:/-]?\w|[.,]\d)"
+_STYLES = {
+    "a.m.": re.compile(rf"{_HOUR}(?:[:.]{_MINUTE})?\s?(?P<half>[ap])\.?\s?m(?:\.|\b){_END}", re.IGNORECASE),
+    "o'clock": re.compile(rf"{_HOUR}\s?o['’]clock{_END}", re.IGNORECASE),
+    ":": re.compile(rf"{_HOUR}:{_MINUTE}{_END}(?!\s?[ap]\.?m\b)(?:\sheures)?", re.IGNORECASE),
+    "h": re.compile(
+        rf"{_HOUR}\s?h(?:eures?)?(?:\s?{_MINUTE})?{_END}(?:\s(?P<part>du\smatin|du\ssoir|de\sl['’]après-midi))?",
+        re.IGNORECASE,
+    ),
+}
+"""How times are written: 6:30 p.m., 6 o'clock, 18:30 and 18h30."""
+TIME_LANGUAGES = {"en", "fr"}
+_STYLES_OF = {"en": {"a.m.", "o'clock", ":"}, "fr": {"h", ":"}}
+_BEFORE_TIME = re.compile(
+    r"\b(?:à|vers|dès|avant|jusqu['’]à|entre|et|at|by|until|till|from|to|before|between|and)\s\Z", re.IGNORECASE
+)
+"""What precedes a time, but rarely a duration."""
+_IN_WORDS = re.compile(
+    r"\b(?:noon|midday|midnight|midi|minuit|half past|quarter|demie|quart|afternoon|evening|tonight|night|soirée|soir"
+    r"|nuit|après-midi)\b",
+    re.IGNORECASE,
+)
+"""Words for a time or a part of the day: what they belong to is left alone."""
+
+
+@dataclass(frozen=True)
+class ClockTime:
+    """A time of day in a text."""
+
+    match: re.Match[str]
+    hour: int
+    """From 0 to 23; if the half of the day is not known, it may also be twelve hours later."""
+    minute: int
+    has_known_half: bool
+    """Whether it certainly is before or after noon."""
+    is_usual: bool
+    """Whether the language of the text writes times like this."""
+
+    @property
+    def on_dial(self) -> tuple[int, int]:
+        """What a clock with twelve hours shows."""
+        return self.hour % NOON, self.minute
+
+    def means(self, other: "ClockTime") -> bool:
+        """Whether this can be the time that another one certainly is."""
+        return self.on_dial == other.on_dial and (self.hour == other.hour or not self.has_known_half)
+
+
+def clock_times(text: str, language: str) -> list[ClockTime]:
+    """The times of day in a text, in order.
+
+    >>> [(time.hour, time.minute, time.has_known_half) for time in clock_times("de 9h à 18 h 30", "fr")]
+    [(9, 0, False), (18, 30, True)]
+    """
+    found = [
+        _clock_time(match, style, language) for style, pattern in _STYLES.items() for match in pattern.finditer(text)
+    ]
+    return sorted(found, key=lambda time: time.match.start())[:MAX_TIMES]
+
+
+def _clock_time(match: re.Match[str], style: str, language: str) -> ClockTime:
+    parts = match.groupdict()
+    hour = int(parts["hour"])
+    part = parts.get("part")
+    half = (parts.get("half") or ("" if not part else "a" if "matin" in part.lower() else "p")).lower()
+    is_odd = style == "a.m." and hour > NOON
+    if half and hour <= NOON:
+        hour = hour % NOON + (NOON if half == "p" else 0)
+    return ClockTime(
+        match,
+        hour,
+        int(parts.get("minute") or 0),
+        half != "" or hour >= NOON or parts["hour"].startswith("0"),
+        style in _STYLES_OF[language] and not is_odd,
+    )
+
+
+def write_time(time: ClockTime, language: str) -> str:
+    """A time of day as a language writes it."""
+    is_full_hour = time.minute == 0
+    if is_full_hour and time.has_known_half and time.hour % NOON == 0:
+        return {"en": ("midnight", "noon"), "fr": ("minuit", "midi")}[language][time.hour // NOON]
+    if language == "fr":
+        return f"{time.hour}h" if is_full_hour else f"{time.hour}h{time.minute:02}"
+    if not time.has_known_half:
+        return f"{time.hour}:{time.minute:02}"
+    half = "a.m." if time.hour < NOON else "p.m."
+    hour = (time.hour - 1) % NOON + 1
+    return f"{hour} {half}" if is_full_hour else f"{hour}:{time.minute:02} {half}"
+
+
+def with_clock_times(
+    translation: str, source: str, source_language: str, target_language: str
+) -> tuple[str, dict[str, str]]:
+    """A translation with the times of day of its source, and those that it lacks, as the target language writes them.
+
+    >>> with_clock_times("The 6:30 train is late.", "Le train de 18h30 est en retard.", "fr", "en")
+    ('The 6:30 p.m. train is late.', {})
+    """
+    expected = clock_times(source, source_language)
+    written = clock_times(translation, target_language) if expected else []
+    in_words = _IN_WORDS.search(translation) is not None
+    corrections: list[tuple[ClockTime, ClockTime]] = []
+    missing = {}
+    for is_pair in (ClockTime.means, lambda one, other: one.on_dial == other.on_dial):
+        for time in tuple(expected):
+            pair = next((each for each in written if is_pair(each, time)), None)
+            if pair is not None:
+                corrections.append((time, pair))
+                expected.remove(time)
+                written.remove(pair)
+    for time in expected:
+        if _BEFORE_TIME.search(source[: time.match.start()][-20:]) and not in_words:
+            missing[time.match[0]] = write_time(time, target_language)
+    for time, pair in sorted(corrections, key=lambda each: -each[1].match.start()):
+        if _is_wrong(pair, time, in_words):
+            translation = _replaced(translation, pair.match, write_time(time, target_language))
+    return translation, missing
+
+
+def _is_wrong(written: ClockTime, time: ClockTime, in_words: bool) -> bool:
+    """Whether a time in a translation is certainly wrong; `in_words` if words may say the part of the day."""
+    if not written.is_usual:
+        return True
+    if not time.has_known_half or written.hour == time.hour:
+        return False
+    return written.has_known_half or (time.hour > NOON and not in_words)
+
+
+def _replaced(text: str, match: re.Match[str], replacement: str) -> str:
+    """The text with a replacement for a match, and with one full stop where both an abbreviation and a sentence end."""
+    rest = text[match.end() :]
+    if replacement.endswith(".") and rest.startswith("."):
+        rest = rest[1:]
+    elif match[0].endswith(".") and not replacement.endswith(".") and not rest:
+        replacement += "."
+    return text[: match.start()] + replacement + rest
