@@ -178,7 +178,7 @@ def test_the_card_contains_the_metadata(bundled: Path, folder: Path) -> None:
         "- validation: step 7, loss 1.235, BLEU 40.25",
         "Petit, by Regard (Apache-2.0).",
         "## Limits\n\nIt knows nothing.",
-        "- The longest source in its training data has 29 tokens",
+        "- It translates at most 29 tokens in one piece, as in its training data, and longer sentences in parts.",
         'regard translate "Le petit chat dort." --model .',
     ):
         assert part in card
