@@ -28,7 +28,7 @@ from regard.decoding.search import Hypothesis
 from regard.decoding.sentence_splitter import ends_with_mark, has_words, needs_space_after, sentences
 from regard.decoding.source_text import in_sentence_case, is_in_capitals, plain_forms
 from regard.decoding.text_stream import text_before_stop
-from regard.decoding.verbatim import check_verbatim, with_stand_ins, without_stand_ins
+from regard.decoding.verbatim import check_verbatim, with_placeholders, without_placeholders
 from regard.model.transformer import Decoder, EncoderDecoder
 
 BATCH_TOKENS = 16_384
@@ -154,36 +154,36 @@ class Translator:
             yield dict(zip(batch, self._translate_ids([sources[key] for key in batch]), strict=True))
 
     def _repair(self, pieces: Mapping[PieceKey, SourcePiece], translated: dict[PieceKey, list[Translation]]) -> None:
-        """Correct amounts and times. Translate a piece again if its best translation lacks something: with stand-ins
+        """Correct amounts and times. Translate a piece again if its best translation lacks something: with placeholders
         for what is missing, and then in parts."""
         lacking = dict(pieces)
         for key, piece in pieces.items():
             translated[key], missing = self._checked(translated[key], piece)
             if not missing or not (missing[0] or self._is_too_short(translated[key][0], piece)):
                 del lacking[key]
-        for repairs in (self._translate_with_stand_ins(lacking, translated), self._translate_in_parts(lacking)):
+        for repairs in (self._translate_with_placeholders(lacking, translated), self._translate_in_parts(lacking)):
             for key, translations in repairs:
                 translated[key] = self._most_complete(translated[key], translations, pieces[key])
                 if not self._count_missing(translated[key][0], pieces[key]):
                     del lacking[key]
 
-    def _translate_with_stand_ins(
+    def _translate_with_placeholders(
         self, pieces: Mapping[PieceKey, SourcePiece], translated: Mapping[PieceKey, list[Translation]]
     ) -> Iterator[tuple[PieceKey, list[Translation]]]:
-        """Translations of pieces in which stand-ins replace what their best translations lack."""
+        """Translations of pieces in which placeholders replace what their best translations lack."""
         replaced = {
-            key: with_stand_ins(piece.core, self._checked(translated[key][:1], piece)[1][0])
+            key: with_placeholders(piece.core, self._checked(translated[key][:1], piece)[1][0])
             for key, piece in pieces.items()
         }
         sources = {
             key: self._encode(pieces[key].target_code + text)
-            for key, (text, stand_ins) in replaced.items()
-            if stand_ins
+            for key, (text, placeholders) in replaced.items()
+            if placeholders
         }
         for batch in self._translate_batches(sources):
             for key, translations in batch.items():
-                stand_ins = replaced[key][1]
-                yield key, [replace(each, text=without_stand_ins(each.text, stand_ins)) for each in translations]
+                placeholders = replaced[key][1]
+                yield key, [replace(each, text=without_placeholders(each.text, placeholders)) for each in translations]
 
     def _translate_in_parts(
         self, pieces: Mapping[PieceKey, SourcePiece]

@@ -2,7 +2,7 @@
 
 Models translate the words in an address and drop digits. Amounts and times are corrected where they are (see
 `regard.decoding.amounts` and `regard.decoding.clock_times`). A sentence whose translation still lacks something is
-translated again, with a stand-in for what was lost: the bundled translators copy short codes such as X1.
+translated again, with a placeholder for what was lost: the bundled translators copy short codes such as X1.
 """
 
 import re
@@ -33,8 +33,8 @@ _FILE_ENDING = re.compile(
 )
 """How names of files and sites end; not with what is also a French or English word, as in "fini.de plus"."""
 _DIGIT = re.compile(r"\d")
-MAX_STAND_INS = 9
-"""Parts up to which a sentence is translated with stand-ins: a list of links needs no translation."""
+MAX_PLACEHOLDERS = 9
+"""Parts up to which a sentence is translated with placeholders: a list of links needs no translation."""
 
 
 def verbatim_parts(text: str) -> list[str]:
@@ -85,28 +85,28 @@ def check_verbatim(
     return CheckedTranslation(translation, missing)
 
 
-def with_stand_ins(source: str, missing: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+def with_placeholders(source: str, missing: Mapping[str, str]) -> tuple[str, dict[str, str]]:
     """The source with a code for each missing part, and what each code stands for; none if there are too many parts.
 
-    >>> with_stand_ins("Voir www.fichier.com ou X1.", {"www.fichier.com": "www.fichier.com"})
+    >>> with_placeholders("Voir www.fichier.com ou X1.", {"www.fichier.com": "www.fichier.com"})
     ('Voir X2 ou X1.', {'X2': 'www.fichier.com'})
     """
-    codes = (f"X{number}" for number in range(1, 10 * MAX_STAND_INS))
+    codes = (f"X{number}" for number in range(1, 10 * MAX_PLACEHOLDERS))
     unused = [code for code in codes if code not in source]
-    stand_ins = dict(zip(unused, missing, strict=False)) if len(missing) <= MAX_STAND_INS else {}
-    if not stand_ins:
+    placeholders = dict(zip(unused, missing, strict=False)) if len(missing) <= MAX_PLACEHOLDERS else {}
+    if not placeholders:
         return source, {}
-    codes_of = {part: code for code, part in stand_ins.items()}
+    codes_of = {part: code for code, part in placeholders.items()}
     parts = "|".join(map(re.escape, sorted(codes_of, key=len, reverse=True)))
     pattern = rf"(?<!\w)(?<!\d[.,{NUMBER_SPACES}])(?:{parts})(?![.,{NUMBER_SPACES}]?\d)(?!\w)"
     text = re.sub(pattern, lambda match: codes_of[match[0]], source)
-    return text, {code: missing[part] for code, part in stand_ins.items()} if text != source else {}
+    return text, {code: missing[part] for code, part in placeholders.items()} if text != source else {}
 
 
-def without_stand_ins(translation: str, stand_ins: Mapping[str, str]) -> str:
+def without_placeholders(translation: str, placeholders: Mapping[str, str]) -> str:
     """A translation with what its codes stand for.
 
-    >>> without_stand_ins("See X2 or X1.", {"X2": "www.fichier.com"})
+    >>> without_placeholders("See X2 or X1.", {"X2": "www.fichier.com"})
     'See www.fichier.com or X1.'
     """
-    return re.sub(r"X\d++", lambda match: stand_ins.get(match[0], match[0]), translation)  # also in EURX1
+    return re.sub(r"X\d++", lambda match: placeholders.get(match[0], match[0]), translation)  # also in EURX1

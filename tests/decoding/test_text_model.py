@@ -354,7 +354,7 @@ def test_mistakes_are_reported() -> None:
         ("Le www est un@ chat.", "LE WWW EST UN@ CHAT.", 1),  # no addresses
         ("Voir plan.pdf, #chat et @moi-1.", "VOIR plan.pdf, #chat ET @moi-1.", 2),
         ("Il dort.de plus, il a 3 chats à 20h", "IL DORT.DE PLUS, IL A 3 CHATS À 20H", 1),
-        (  # too many for stand-ins; parts lack them too
+        (  # too many for placeholders; parts lack them too
             " ".join(f"www.{letter}.fr" for letter in "abcdefghij"),
             " ".join(f"WWW.{letter}.FR" for letter in "ABCDEFGHIJ"),
             2,

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.decoding.amounts import ENGLISH, FRENCH, GERMAN, Amount, NumberFormat, amounts, number_format, with_amounts
-from regard.decoding.verbatim import check_verbatim, verbatim_parts, with_stand_ins, without_stand_ins
+from regard.decoding.verbatim import check_verbatim, verbatim_parts, with_placeholders, without_placeholders
 
 CORRECTED = [
     ("fr", "en", "Ça coûte 1 249,99 € au lieu de 1 600 €.", "It costs $1 249.99 instead of $1 600.00.",
@@ -133,13 +133,13 @@ def test_what_is_lost_is_found(
     assert check_verbatim(translation, source, source_language, target_language).missing == missing
 
 
-def test_stand_ins_replace_only_what_is_missing() -> None:
+def test_placeholders_replace_only_what_is_missing() -> None:
     source = "Il a 100 chats, 100 000 chiens et X1 sur www.a.fr/100, 100."
-    text, stand_ins = with_stand_ins(source, {"100": "100", "www.a.fr/100": "www.a.fr/100"})
+    text, placeholders = with_placeholders(source, {"100": "100", "www.a.fr/100": "www.a.fr/100"})
     assert text == "Il a X2 chats, 100 000 chiens et X1 sur X3, X2."
-    assert without_stand_ins(text, stand_ins) == source
-    assert without_stand_ins("EURX2 or X20", stand_ins) == "EUR100 or X20"
-    assert with_stand_ins("a", {str(number): "" for number in range(10)}) == ("a", {})
+    assert without_placeholders(text, placeholders) == source
+    assert without_placeholders("EURX2 or X20", placeholders) == "EUR100 or X20"
+    assert with_placeholders("a", {str(number): "" for number in range(10)}) == ("a", {})
 
 
 @pytest.mark.parametrize("text", ["le 20e siècle", "14h30", "3-4 fois", "fini.de plus", "un@ chat", "C# et #1", "R&#D"])
