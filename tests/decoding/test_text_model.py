@@ -4,6 +4,7 @@ import math
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -585,3 +586,64 @@ def test_inputs_that_are_not_texts_are_refused(wrong: Any) -> None:
     for call in calls:
         with pytest.raises(ValueError, match=r"must be a (text|string)|give a text|not valid Unicode"):
             call()
+
+
+class Forgetful(Shouting):
+    """Translates at most 20 characters of a source, as models that ended too early do."""
+
+    complete = True
+
+    def _translate_ids(self, sources: Inputs) -> list[list[module.Translation]]:
+        self.asked.append([self.tokenizer.decode(ids) for ids in sources])
+        return [[module.Translation(text[:20].capitalize(), 0.0, 0.0, self.complete)] for text in self.asked[-1]]
+
+
+LONG = "il dort ici, le chat dort là et rêve, et la souris danse, mais un chien passe."
+"""Its quarters have at most 20 characters."""
+
+
+def test_a_translation_that_ends_too_early_is_replaced_by_those_of_parts() -> None:
+    translator = Forgetful.of(random_model())
+    assert len(translator.tokenizer.encode_with_template(LONG)) >= module.MIN_TOKENS_IN_PARTS
+    text = first(translator.translate_all([LONG]))[0]
+    halves = module.halves(LONG)
+    assert [len(asked) for asked in translator.asked] == [1, 2]
+    assert text.startswith(halves[0][:20].capitalize().rstrip(", "))
+    assert halves[1][:20].strip() in text  # its first letter is small, as it continues the sentence
+
+
+def test_a_translation_that_the_caller_limits_is_not_repaired() -> None:
+    translator = Forgetful.of(random_model())
+    object.__setattr__(translator, "complete", False)
+    assert first(translator.translate_all([LONG])) == [LONG[:20].capitalize()]
+    assert len(translator.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("language", "source", "translation"),
+    [
+        ("en", "aaaa, bbbb: cccc", "AAAA, BBBB: CCCC"),
+        ("fr", "aaaa, bbbb: cccc", "AAAA, BBBB : CCCC"),
+    ],
+)
+def test_parts_keep_their_final_marks(language: str, source: str, translation: str) -> None:
+    class WithoutMarks(Shouting):
+        def _translate_ids(self, sources: Inputs) -> list[list[module.Translation]]:
+            found = super()._translate_ids(sources)
+            return [[replace(each, text=each.text.rstrip(",:;")) for each in row] for row in found]
+
+    translator = WithoutMarks.of(random_model())
+    object.__setattr__(translator, "max_source_tokens", 6)
+    object.__setattr__(translator, "target_language", language)
+    assert first(translator.translate_all([source])) == [translation]
+
+
+def test_a_part_begins_in_small_letters_unless_it_is_a_name() -> None:
+    class Capitalising(Shouting):
+        def _translate_ids(self, sources: Inputs) -> list[list[module.Translation]]:
+            found = super()._translate_ids(sources)
+            return [[replace(each, text=each.text.capitalize()) for each in row] for row in found]
+
+    translator = Capitalising.of(random_model())
+    object.__setattr__(translator, "max_source_tokens", 8)
+    assert first(translator.translate_all(["aa bb, cc dd, Ee ff, i am"])) == ["Aa bb, cc dd, Ee ff, I am"]
