@@ -61,8 +61,12 @@ class LocalEngine:
         """Yield the shards as they are finished. `answer` uses the model of this process."""
         if not self.uses_processes:
             return (work.finish(shard, answer) for shard in shards)
-        can_share = self.device_kind == "cpu" and sys.platform == "linux"
-        return answer_in_processes(work, shards, self.devices, answer if can_share else None, on_fork)
+        return answer_in_processes(work, shards, self.devices, answer if self.can_share_model else None, on_fork)
+
+    @property
+    def can_share_model(self) -> bool:
+        """Whether processes can be forked from this one, with its model."""
+        return self.device_kind == "cpu" and sys.platform == "linux"
 
 
 def local_devices(device: str, workers: int | None) -> list[str]:

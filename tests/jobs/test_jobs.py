@@ -20,6 +20,7 @@ from regard.cli.job_options import fault_remedies
 from regard.data.corpus import Corpus, CorpusError, CorpusProblems, read_lines
 from regard.errors import RegardError, WriteError
 from regard.jobs.job_folder import FINISHED_FILE, JOINED_FILE, JobFolder
+from regard.jobs.local_workers import LocalEngine, local_devices
 from regard.jobs.records import JsonlRecords, LineRecords, ParquetRecords, RecordFile, TsvRecords, open_records
 from regard.jobs.shards import FinishedShard, RowFault
 from tests.support.commands import command, refused
@@ -44,6 +45,27 @@ def interrupt(source: Path | RecordFile, output: Path, rows: int) -> None:
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
     return write_sentences(tmp_path / "in", ROWS)
+
+
+def test_workers_that_load_the_model_themselves(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with GPUs, whose processes cannot be forked."""
+    monkeypatch.setattr(LocalEngine, "can_share_model", False)
+    reverse_file(source, tmp_path / "out", workers=2)
+    assert (tmp_path / "out").read_text() == EXPECTED
+    source.write_text(source.read_text() + "this is deadly\n")
+    with pytest.raises(RegardError, match=r"rows \d+–61 ended 3 processes"):
+        reverse_file(source, tmp_path / "second", workers=2)
+
+
+def test_every_gpu_gets_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    assert local_devices("cuda", None) == ["cuda:0", "cuda:1", "cuda:2"]
+    assert local_devices("cuda", 5) == ["cuda:0", "cuda:1", "cuda:2", "cuda:0", "cuda:1"]
+    assert local_devices("cuda:1", 2) == ["cuda:1", "cuda:1"]
+    engine = LocalEngine("cuda", None, input_size=10**6)
+    assert (engine.uses_processes, engine.can_share_model, engine.loads_on) == (True, False, "cpu")
+    alone = LocalEngine("cuda:1", None, input_size=10**6)
+    assert (alone.uses_processes, alone.loads_on) == (False, "cuda:1")
 
 
 def test_rows_that_cannot_be_answered_are_reported_by_number(tmp_path: Path) -> None:
