@@ -44,6 +44,8 @@ from regard.training.step import StepRunner
 from regard.training.train import train_recipe, update_weights
 from tests.support.attention_cases import MASKS, make_mask, output_and_gradients
 from tests.support.batches import DATA, END, MASKING, PAD, SEP, TAGGED, TEXT
+from tests.support.commands import regard as regard_command
+from tests.support.commands import write
 from tests.support.networks import PAIRS, SHAPES, ids
 from tests.support.oracles import gradient, small
 from tests.support.text_models import random_masked_model, random_model
@@ -632,6 +634,16 @@ def test_threads_decode_on_one_gpu(names: tuple[str, ...]) -> None:
             other.result()
     alone = [translations(model, seed, 20) for model, seed in jobs]
     assert together == alone
+
+
+def test_processes_that_share_a_gpu_write_the_same_file(tmp_path: Path) -> None:
+    source = write(tmp_path, "in", [" ".join(TEXTS[: 1 + number % len(TEXTS)]) for number in range(500)])
+    for name, workers in (("alone", "1"), ("shared", "2")):
+        options = ["--input", source, "--output", str(tmp_path / name), "--device", "cuda", "--workers", workers]
+        done = regard_command("translate", *options)
+        assert done.returncode == 0, done.stderr
+    assert (tmp_path / "shared").read_bytes() == (tmp_path / "alone").read_bytes()
+    assert len((tmp_path / "shared").read_text().splitlines()) == 500
 
 
 def test_scores_on_a_gpu_are_those_on_a_cpu() -> None:
