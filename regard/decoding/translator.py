@@ -155,12 +155,12 @@ class Translator:
 
     def _repair(self, pieces: Mapping[PieceKey, SourcePiece], translated: dict[PieceKey, list[Translation]]) -> None:
         """Correct amounts and times. Translate a piece again if its best translation lacks something: with placeholders
-        for what is missing, and then in parts."""
-        lacking = dict(pieces)
+        for what is missing, and then in parts. What the caller's limits cut off is not missing."""
         for key, piece in pieces.items():
-            translated[key], missing = self._checked(translated[key], piece)
-            if not missing or not (missing[0] or self._is_too_short(translated[key][0], piece)):
-                del lacking[key]
+            translated[key] = self._checked(translated[key], piece)[0]
+        if self.options.stop or self.options.max_tokens is not None:
+            return
+        lacking = {key: piece for key, piece in pieces.items() if self._count_missing(translated[key][0], piece)}
         for repairs in (self._translate_with_placeholders(lacking, translated), self._translate_in_parts(lacking)):
             for key, translations in repairs:
                 translated[key] = self._most_complete(translated[key], translations, pieces[key])
@@ -189,11 +189,7 @@ class Translator:
         self, pieces: Mapping[PieceKey, SourcePiece]
     ) -> Iterator[tuple[PieceKey, list[Translation]]]:
         """Translations of long pieces in parts of about half their length."""
-        parts = {
-            key: list(self._short_pieces(piece.core, piece.target_code, len(piece.ids) * 2 // 3))
-            for key, piece in pieces.items()
-            if len(piece.ids) >= MIN_TOKENS_IN_PARTS
-        }
+        parts = {key: self._parts(piece) for key, piece in pieces.items() if len(piece.ids) >= MIN_TOKENS_IN_PARTS}
         sources: dict[PieceKey, list[int]] = {
             (*key, number): part.ids
             for key, in_parts in parts.items()
@@ -208,6 +204,11 @@ class Translator:
                 self._with_surroundings(part, translations.get((*key, number))) for number, part in enumerate(in_parts)
             ]
             yield key, join_translations(translated_parts, self.options.n_best)
+
+    def _parts(self, piece: SourcePiece) -> list[SourcePiece]:
+        """A piece in parts of about half its length."""
+        parts = self._short_pieces(piece.core, piece.target_code, len(piece.ids) * 2 // 3)
+        return list(_with_spaces([(part, False) for part in parts]))
 
     def _most_complete(
         self, translations: list[Translation], others: list[Translation], piece: SourcePiece
@@ -274,16 +275,7 @@ class Translator:
             list(self._sentence_pieces(sentence, code, longest, are_capitals))
             for sentence in sentences(text, self.language)
         ]
-        pieces_and_ends = [(piece, piece is pieces[-1]) for pieces in by_sentence for piece in pieces]
-        return [
-            replace(
-                piece,
-                needs_space=not piece.after
-                and not following.before
-                and (needs_space_after(piece.core) or (ends_sentence and ends_with_mark(piece.core))),
-            )
-            for (piece, ends_sentence), (following, _) in pairwise(pieces_and_ends)
-        ] + [piece for piece, _ in pieces_and_ends[-1:]]
+        return list(_with_spaces([(piece, piece is pieces[-1]) for pieces in by_sentence for piece in pieces]))
 
     def _sentence_pieces(self, sentence: str, code: str, longest: int, are_capitals: bool) -> Iterator[SourcePiece]:
         """The pieces of a sentence; `are_capitals` if the whole text is in capitals, so that an acronym is none."""
@@ -379,11 +371,20 @@ def max_source_tokens(config: ModelConfig, longest_trained: object = None) -> in
 
     Learned positions must hold the translation as well, which may be half as long again as its source.
     """
-    is_known = isinstance(longest_trained, int) and longest_trained > 0
-    longest = longest_trained if is_known and isinstance(longest_trained, int) else MAX_SOURCE_TOKENS
+    longest = longest_trained if isinstance(longest_trained, int) and longest_trained > 0 else MAX_SOURCE_TOKENS
     if config.max_positions is None:
         return longest
     return max(1, min(longest, config.max_positions * 2 // (3 if config.kind == "encoder-decoder" else 5)))
+
+
+def _with_spaces(pieces: Sequence[tuple[SourcePiece, bool]]) -> Iterator[SourcePiece]:
+    """Consecutive pieces, with whether their translations need spaces between them; each is given with whether it ends
+    a sentence."""
+    for (piece, ends_sentence), (following, _) in pairwise(pieces):
+        is_separated = piece.after or following.before
+        ends = needs_space_after(piece.core) or (ends_sentence and ends_with_mark(piece.core))
+        yield replace(piece, needs_space=not is_separated and ends)
+    yield from (piece for piece, _ in pieces[-1:])
 
 
 def _space_after(piece: SourcePiece, translated: str) -> str:

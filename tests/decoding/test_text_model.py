@@ -619,6 +619,20 @@ def test_a_translation_that_the_caller_limits_is_not_repaired() -> None:
     assert len(translator.asked) == 1
 
 
+@pytest.mark.parametrize("limit", [{"max_tokens": 200}, {"stop": (",",)}])
+def test_a_limited_translation_is_not_made_longer_by_repairs(limit: dict[str, Any]) -> None:
+    translator = Forgetful.of(random_model())
+    object.__setattr__(translator, "options", Decoding(**limit))
+    assert first(translator.translate_all(["www.a.fr, " + LONG])) == [("www.a.fr, " + LONG)[:20].capitalize()]
+    assert len(translator.asked) == 1
+
+
+def test_repaired_parts_are_separated_by_spaces() -> None:
+    translator = Forgetful.of(regard.load("petit-fr-en"))
+    [piece] = translator._pieces("他说你好，" * 8, 200)
+    assert [part.needs_space for part in translator._parts(piece)] == [True, False]
+
+
 @pytest.mark.parametrize(
     ("language", "source", "translation"),
     [
