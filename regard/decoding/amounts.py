@@ -30,8 +30,10 @@ MAX_DIGITS = 20
 MAX_AMOUNTS = 100
 """Amounts of a text, and numbers of its translation, that are compared at most."""
 
-TIME_UNIT = r"\s?(?i:h(?:eures?)?\b|[ap]\.?\s?m\b|o['’]clock)"
+TIME_UNIT = r"\s?(?i:h(?:eures?)?\b|[ap]\.?\s?m\b|o['’]clock|uhr\b)"
 """What follows a number that is a time of day, or a number of hours: see `regard.decoding.clock_times`."""
+_LATER_TIME = re.compile(rf"(?:(?:,\s|\s(?:et|à|ou|and|to|or|und|bis|oder)\s|\s?[-–]\s?)\d{{1,2}}){{1,3}}{TIME_UNIT}")
+"""What follows a number that is the first of several times, as in *between 6 and 8 p.m.*"""
 _IDENTIFIED = re.compile(r"(?:\b[A-Z]{3,}|\bn[°º]|\b[Nn]o\.?|\b[Tt][ée]l\.?|#)\s?:?\s?\Z")
 """What is before a number that is a name, such as SIREN 552 100 554."""
 _BEFORE_NUMBER = r"(?<![\w.,:/+])(?<!\w-)(?<!\dh\s)(?<!\d\sh\s)(?<!heures\s)"  # 18 h 30
@@ -166,7 +168,8 @@ def amounts(text: str, text_format: NumberFormat) -> Iterator[Amount]:
         is_ambiguous = len(decimals) == 3 and len(whole) <= 3 and not sign  # thousands, as another language writes them
         is_large = len(whole + decimals) <= MAX_DIGITS and (int(whole) >= FIRST_NUMBER or decimals != "")
         is_name = _IDENTIFIED.search(text[: match.start()][-20:]) is not None
-        if (sign or is_large) and not is_ambiguous and not is_name:
+        is_time = len(whole) <= 2 and not sign and _LATER_TIME.match(text, match.end()) is not None
+        if (sign or is_large) and not (is_ambiguous or is_name or is_time):
             amount = match[0].removesuffix(match["percent"] or "")
             yield Amount(amount, whole, decimals, sign, whole != match["whole"], match["percent"] is not None)
 

@@ -1,14 +1,19 @@
 """Times of day in translations between English and French: 18h30 becomes 6:30 p.m., not 6:30 a.m. or 18:30 p.m.
 
-Only what is certain is changed: 3h30 may be in the afternoon, and 1h30 may be a duration.
+Only what is certain is changed: 3h30 may be in the afternoon, 1h30 may be a duration, and the first of two times may
+lack the half of the day (between 6 and 8 p.m.).
 """
 
 import re
 from dataclasses import dataclass
 
+from regard.decoding.number_words import FIRST_NUMBER, may_be_in_words
+
 NOON = 12
 MAX_TIMES = 20
 """Times of a text that are compared at most."""
+CONTEXT_CHARACTERS = 30
+"""Characters before a time that are searched for what it belongs to."""
 
 _HOUR, _MINUTE = r"(?<![\w.,:/+-])(?P<hour>[01]?\d|2[0-3])", r"(?P<minute>[0-5]\d)"
 _END = r"(?![:/-]?\w|[.,]\d)"
@@ -28,6 +33,11 @@ _BEFORE_TIME = re.compile(
     r"\b(?:à|vers|dès|avant|jusqu['’]à|entre|et|at|by|until|till|from|to|before|between|and)\s\Z", re.IGNORECASE
 )
 """What precedes a time, but rarely a duration."""
+_FIRST_TIMES = re.compile(
+    r"\b(?:de|entre|vers|à|from|between|at)\s(?:\d{1,2},\s){0,2}\d{1,2}(?:\s(?:à|et|ou|to|and|or)\s|\s?[-–]\s?)\Z",
+    re.IGNORECASE,
+)
+"""Numbers before a time that are times too, of the same half of the day or not."""
 _IN_WORDS = re.compile(
     r"\b(?:noon|midday|midnight|midi|minuit|half past|quarter|demie|quart|afternoon|evening|tonight|night|soirée|soir"
     r"|nuit|après-midi)\b",
@@ -57,6 +67,18 @@ class ClockTime:
     def means(self, other: "ClockTime") -> bool:
         """Whether this can be the time that another one certainly is."""
         return self.on_dial == other.on_dial and (self.hour == other.hour or not self.has_known_half)
+
+    def may_be_in(self, text: str, language: str) -> bool:
+        """Whether a text may have this time in a form that is not recognised, as a number of hours or in words."""
+        later = self.hour if self.has_known_half else self.hour + NOON
+        hours = {self.hour, self.hour % NOON or NOON, later}
+        has_hour = any(_may_be_in(hour, text, language) for hour in hours)
+        return has_hour and (self.minute == 0 or _may_be_in(self.minute, text, language))
+
+
+def _may_be_in(number: int, text: str, language: str) -> bool:
+    in_digits = re.search(rf"(?<!\d)0?{number}(?!\d)", text) is not None
+    return in_digits or (number >= FIRST_NUMBER and may_be_in_words(number, text, language))
 
 
 def clock_times(text: str, language: str) -> list[ClockTime]:
@@ -110,7 +132,11 @@ def with_clock_times(
     >>> with_clock_times("The 6:30 train is late.", "Le train de 18h30 est en retard.", "fr", "en")
     ('The 6:30 p.m. train is late.', {})
     """
-    expected = clock_times(source, source_language)
+    expected = [
+        time
+        for time in clock_times(source, source_language)
+        if not _FIRST_TIMES.search(source[: time.match.start()][-CONTEXT_CHARACTERS:])
+    ]
     written = clock_times(translation, target_language) if expected else []
     in_words = _IN_WORDS.search(translation) is not None
     corrections: list[tuple[ClockTime, ClockTime]] = []
@@ -123,7 +149,8 @@ def with_clock_times(
                 expected.remove(time)
                 written.remove(pair)
     for time in expected:
-        if _BEFORE_TIME.search(source[: time.match.start()][-20:]) and not in_words:
+        is_time_of_day = _BEFORE_TIME.search(source[: time.match.start()][-CONTEXT_CHARACTERS:]) is not None
+        if is_time_of_day and not in_words and not time.may_be_in(translation, target_language):
             missing[time.match[0]] = write_time(time, target_language)
     for time, pair in sorted(corrections, key=lambda each: -each[1].match.start()):
         if _is_wrong(pair, time, in_words):

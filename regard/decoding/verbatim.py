@@ -33,6 +33,8 @@ _FILE_ENDING = re.compile(
 )
 """How names of files and sites end; not with what is also a French or English word, as in "fini.de plus"."""
 _DIGIT = re.compile(r"\d")
+_PLACEHOLDER = re.compile(r"(?P<code>X\d++)(?P<end>(?:\s?[ap]\.?m\b)?\.?)")
+"""A code, also one without a space before it (EURX1), and what would be too much after 6 p.m."""
 MAX_PLACEHOLDERS = 9
 """Parts up to which a sentence is translated with placeholders: a list of links needs no translation."""
 
@@ -108,5 +110,12 @@ def without_placeholders(translation: str, placeholders: Mapping[str, str]) -> s
 
     >>> without_placeholders("See X2 or X1.", {"X2": "www.fichier.com"})
     'See www.fichier.com or X1.'
+    >>> without_placeholders("It opens at X2 a.m.", {"X2": "6 p.m."})
+    'It opens at 6 p.m.'
     """
-    return re.sub(r"X\d++", lambda match: placeholders.get(match[0], match[0]), translation)  # also in EURX1
+
+    def replacement(match: re.Match[str]) -> str:
+        part = placeholders.get(match["code"], match["code"])
+        return part if part.endswith(".m.") else part + match["end"]
+
+    return _PLACEHOLDER.sub(replacement, translation)

@@ -81,6 +81,19 @@ UNCHANGED = [
     ("en", "fr", "at 9 a.m.", "à 9 heures du matin"),
     ("en", "fr", "at 11:45 p.m.", "à minuit moins le quart"),
     ("en", "fr", "at 5 o'clock", "à 17 heures"),
+    ("fr", "en", "3 jours et 12 heures", "3 days and 12 hours"),
+    ("fr", "en", "et 12 heures plus tard", "and twelve hours later"),
+    ("fr", "en", "de 8 h à 9 h par jour", "8 to 9 hours a day"),
+    ("fr", "en", "à 19h", "at seven"),
+    ("fr", "en", "à 19 h, 20 h et 21 h", "at 7, 8 and 9 p.m."),
+    ("fr", "en", "de 14 à 18 heures", "from 2 to 6 p.m."),
+    ("fr", "en", "entre 18 et 20h", "between 6 and 8 p.m."),
+    ("en", "fr", "between 6 and 8 p.m.", "entre 6 et 8 heures"),  # 6 et 20h is wrong
+    ("en", "fr", "between 6 and 8 p.m.", "entre 18h et 20h"),
+    ("en", "fr", "at 7, 8 and 9 p.m.", "à 19, 20 et 21 h"),
+    ("en", "fr", "at 7:30 a.m.", "à sept heures trente"),
+    ("de", "en", "um 18 Uhr", "at 6 p.m."),
+    ("de", "en", "zwischen 18 und 20 Uhr", "between 6 and 8 p.m."),
     ("fr", "en", "21 chats, 5 chiens et 80 oies", "twenty-one cats, five dogs and eighty geese"),
     ("fr", "en", "le 4 août et les 15 jours suivants", "the fourth of August and the next fortnight"),
     ("fr", "en", "2 frères et 1 sœur", "brothers and a sister"),
@@ -96,6 +109,7 @@ LOST = [
     ("fr", "en", "12 et 34", "twelve and 34", {}),
     ("fr", "en", "Il a raconté 11 fois son voyage.", "He told his journey.", {"11": "11"}),
     ("fr", "en", "le jeudi 17 janvier", "on Thursday, January", {"17": "17"}),
+    ("fr", "en", "Réunion le 17 mai 2024 à 18h30.", "Meeting at 6:30 p.m. on 17 May.", {"2024": "2024"}),
     ("fr", "en", "de 17h30 à 18h30", "from 5:30 p.m.", {"18h30": "6:30 p.m."}),
     ("en", "fr", "Come at 9:15 a.m. or 6 p.m.", "Viens.", {"9:15 a.m.": "9h15"}),
     (
@@ -139,6 +153,7 @@ def test_placeholders_replace_only_what_is_missing() -> None:
     assert text == "Il a X2 chats, 100 000 chiens et X1 sur X3, X2."
     assert without_placeholders(text, placeholders) == source
     assert without_placeholders("EURX2 or X20", placeholders) == "EUR100 or X20"
+    assert without_placeholders("from X1 to X2.", {"X1": "8:00", "X2": "6 p.m."}) == "from 8:00 to 6 p.m."
     assert with_placeholders("a", {str(number): "" for number in range(10)}) == ("a", {})
 
 
