@@ -15,7 +15,7 @@ from regard.decoding.number_words import END_OF_NUMBERS, FIRST_NUMBER, may_be_in
 NUMBER_SPACES = " \u00a0\u202f"
 CURRENCY_SIGNS = "€$£¥"
 CURRENCY_NAME = re.compile(
-    r"\b(?:EUR|USD|GBP|JPY|euros?|dollars?|pounds?|livres?|pfund|yens?|cents?|centimes?)\b", re.IGNORECASE
+    r"\b(?:EUR|USD|GBP|JPY|euros?|dollars?|pounds?|livres?|pfund|bucks?|quid|yens?|cents?|centimes?)\b", re.IGNORECASE
 )
 MAGNITUDE = re.compile(
     r"\b(?:hundreds?|thousands?|(?:m|b|tr)illions?|\w+ties|cents?|centimes?|centaines?|mille|milliers?|milliards?|années"
@@ -23,6 +23,8 @@ MAGNITUDE = re.compile(
     re.IGNORECASE,
 )
 """A word for a round number or a small coin: the number may be written in words."""
+_MAGNITUDE_AFTER = re.compile(rf"[{NUMBER_SPACES}](?:m|b|tr)ill?i(?:on|ard)", re.IGNORECASE)
+"""What follows a number that a currency sign cannot follow, as in 60 millions."""
 MIN_PRICE = 10
 """The smallest price that a translation must have in digits."""
 MAX_DIGITS = 20
@@ -165,7 +167,7 @@ def amounts(text: str, text_format: NumberFormat) -> Iterator[Amount]:
     for match in re.finditer(pattern, text):
         whole, decimals = re.sub(r"\D", "", match["whole"]), match["decimals"] or ""
         sign = match["before"] or match["after"] or ""
-        is_ambiguous = len(decimals) == 3 and len(whole) <= 3 and not sign  # thousands, as another language writes them
+        is_ambiguous = len(decimals) == 3 and len(whole) <= 3  # thousands, as another language writes them
         is_large = len(whole + decimals) <= MAX_DIGITS and (int(whole) >= FIRST_NUMBER or decimals != "")
         is_name = _IDENTIFIED.search(text[: match.start()][-20:]) is not None
         is_time = len(whole) <= 2 and not sign and _LATER_TIME.match(text, match.end()) is not None
@@ -228,7 +230,9 @@ def _pairs(
 def _corrected(number: WrittenNumber, amount: Amount, has_currency: bool, target_format: NumberFormat) -> str:
     """What to write for an amount; `has_currency` if the translation has its currency elsewhere, as in 15 euros."""
     is_readable = target_format.read(number.number) == amount.value or not amount.has_unit
-    has_sign = not amount.sign or number.sign == amount.sign or (not number.sign and has_currency)
+    is_large = _MAGNITUDE_AFTER.match(number.match.string, number.match.end()) is not None
+    needs_no_sign = has_currency or (is_large and not target_format.sign_first)
+    has_sign = not amount.sign or number.sign == amount.sign or (not number.sign and needs_no_sign)
     if is_readable and has_sign:
         return number.match[0]
     if has_sign:

@@ -58,11 +58,18 @@ class ClockTime:
     """Whether it certainly is before or after noon."""
     is_usual: bool
     """Whether the language of the text writes times like this."""
+    may_be_duration: bool
+    """Whether it may be a number of hours, as 2h30."""
 
     @property
     def on_dial(self) -> tuple[int, int]:
         """What a clock with twelve hours shows."""
         return self.hour % NOON, self.minute
+
+    @property
+    def is_after_preposition(self) -> bool:
+        """Whether a word precedes it that hardly ever precedes a duration."""
+        return _BEFORE_TIME.search(self.match.string[: self.match.start()][-CONTEXT_CHARACTERS:]) is not None
 
     def means(self, other: "ClockTime") -> bool:
         """Whether this can be the time that another one certainly is."""
@@ -105,8 +112,9 @@ def _clock_time(match: re.Match[str], style: str, language: str) -> ClockTime:
         match,
         hour,
         int(parts.get("minute") or 0),
-        half != "" or hour >= NOON or parts["hour"].startswith("0"),
+        half != "" or hour >= NOON or (language == "fr" and parts["hour"].startswith("0")),  # 02:15 to 03:30 p.m.
         style in _STYLES_OF[language] and not is_odd,
+        style == "h" and not half,
     )
 
 
@@ -149,8 +157,7 @@ def with_clock_times(
                 expected.remove(time)
                 written.remove(pair)
     for time in expected:
-        is_time_of_day = _BEFORE_TIME.search(source[: time.match.start()][-CONTEXT_CHARACTERS:]) is not None
-        if is_time_of_day and not in_words and not time.may_be_in(translation, target_language):
+        if time.is_after_preposition and not in_words and not time.may_be_in(translation, target_language):
             missing[time.match[0]] = write_time(time, target_language)
     for time, pair in sorted(corrections, key=lambda each: -each[1].match.start()):
         if _is_wrong(pair, time, in_words):
@@ -161,7 +168,7 @@ def with_clock_times(
 def _is_wrong(written: ClockTime, time: ClockTime, in_words: bool) -> bool:
     """Whether a time in a translation is certainly wrong; `in_words` if words may say the part of the day."""
     if not written.is_usual:
-        return True
+        return time.is_after_preposition or not (written.may_be_duration and time.may_be_duration)
     if not time.has_known_half or written.hour == time.hour:
         return False
     return written.has_known_half or (time.hour > NOON and not in_words)

@@ -55,6 +55,8 @@ UNCHANGED = [
     ("fr", "en", "Le 0 800 123 456 est gratuit.", "0 800 123 456 is free."),
     ("fr", "en", "SIREN 552 100 554", "SIREN 552 100 554"),
     ("fr", "en", "10,000 habitants", "10,000 inhabitants"),
+    ("fr", "en", "1 million $ (£480,000)", "$1 million (£480,000)"),
+    ("fr", "en", "1 200 $", "1,200 bucks"),
     ("fr", "en", "entre 10 et 20 €", "between €10 and €20"),
     ("fr", "en", "entre -5 € et 5 €", "between -€5 and €5"),
     ("fr", "en", "100 personnes", "a hundred people"),
@@ -81,6 +83,9 @@ UNCHANGED = [
     ("en", "fr", "at 9 a.m.", "à 9 heures du matin"),
     ("en", "fr", "at 11:45 p.m.", "à minuit moins le quart"),
     ("en", "fr", "at 5 o'clock", "à 17 heures"),
+    ("fr", "en", "Il a dormi 8h, un vol de 12h", "He slept 8h, a 12h flight"),
+    ("en", "fr", "open from 02:15 to 03:30 PM", "ouvert de 14h15 à 15h30"),
+    ("en", "fr", "$60 million", "60 millions"),  # 60 $ millions is no French
     ("fr", "en", "3 jours et 12 heures", "3 days and 12 hours"),
     ("fr", "en", "et 12 heures plus tard", "and twelve hours later"),
     ("fr", "en", "de 8 h à 9 h par jour", "8 to 9 hours a day"),
