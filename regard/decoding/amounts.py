@@ -23,8 +23,6 @@ MAGNITUDE = re.compile(
     re.IGNORECASE,
 )
 """A word for a round number or a small coin: the number may be written in words."""
-_MAGNITUDE_AFTER = re.compile(rf"[{NUMBER_SPACES}](?:m|b|tr)ill?i(?:on|ard)", re.IGNORECASE)
-"""What follows a number that a currency sign cannot follow, as in 60 millions."""
 MIN_PRICE = 10
 """The smallest price that a translation must have in digits."""
 MAX_DIGITS = 20
@@ -38,6 +36,13 @@ _LATER_TIME = re.compile(rf"(?:(?:,\s|\s(?:et|à|ou|and|to|or|und|bis|oder)\s|\s
 """What follows a number that is the first of several times, as in *between 6 and 8 p.m.*"""
 _IDENTIFIED = re.compile(r"(?:\b[A-Z]{3,}|\bn[°º]|\b[Nn]o\.?|\b[Tt][ée]l\.?|#)\s?:?\s?\Z")
 """What is before a number that is a name, such as SIREN 552 100 554."""
+_MAGNITUDE_AFTER = re.compile(rf"[{NUMBER_SPACES}](?:m|b|tr)ill?i(?:on|ard)", re.IGNORECASE)
+"""What follows a number that a currency sign cannot follow, as in 60 millions."""
+_SPLIT_BEFORE = re.compile(r"(?<!\d)\d{1,3}[.,]\s\Z")
+_SPLIT_AFTER = re.compile(
+    rf"[.,]\s(?:\d{{3}}(?!\d)|\d{{1,2}}(?:[{NUMBER_SPACES}]?%|{_MAGNITUDE_AFTER.pattern}))", re.IGNORECASE
+)
+"""What is before or after a part of a number in which a space was typed, as in 12, 500 people or 16, 6 %."""
 _BEFORE_NUMBER = r"(?<![\w.,:/+])(?<!\w-)(?<!\dh\s)(?<!\d\sh\s)(?<!heures\s)"  # 18 h 30
 _GROUPED = rf"[1-9]\d{{0,2}}(?P<group>[.,{NUMBER_SPACES}])\d{{3}}(?:(?P=group)\d{{3}})*+(?:[.,]\d+)?"
 _WRITTEN_NUMBER = re.compile(
@@ -171,9 +176,19 @@ def amounts(text: str, text_format: NumberFormat) -> Iterator[Amount]:
         is_large = len(whole + decimals) <= MAX_DIGITS and (int(whole) >= FIRST_NUMBER or decimals != "")
         is_name = _IDENTIFIED.search(text[: match.start()][-20:]) is not None
         is_time = len(whole) <= 2 and not sign and _LATER_TIME.match(text, match.end()) is not None
-        if (sign or is_large) and not (is_ambiguous or is_name or is_time):
+        is_part = _is_part_of_number(match)
+        if (sign or is_large) and not (is_ambiguous or is_name or is_time or is_part):
             amount = match[0].removesuffix(match["percent"] or "")
             yield Amount(amount, whole, decimals, sign, whole != match["whole"], match["percent"] is not None)
+
+
+def _is_part_of_number(match: re.Match[str]) -> bool:
+    """Whether a number may be a part of another one in which a space was typed."""
+    text, whole = match.string, match["whole"]
+    if len(whole) <= 3 and _SPLIT_AFTER.match(text, match.end()):
+        return True
+    ends = len(whole) == 3 or match["percent"] is not None or _MAGNITUDE_AFTER.match(text, match.end()) is not None
+    return ends and _SPLIT_BEFORE.search(text[: match.start()][-6:]) is not None
 
 
 def with_amounts(

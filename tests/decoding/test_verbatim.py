@@ -55,6 +55,9 @@ UNCHANGED = [
     ("fr", "en", "Le 0 800 123 456 est gratuit.", "0 800 123 456 is free."),
     ("fr", "en", "SIREN 552 100 554", "SIREN 552 100 554"),
     ("fr", "en", "10,000 habitants", "10,000 inhabitants"),
+    ("en", "fr", "12, 500 feet", "12 500 pieds"),
+    ("fr", "en", "plus de 16, 6 % et 1, 5 million", "more than 16.6% and 1.5 million"),
+    ("fr", "en", "perdre £800, 000", "lose £800,000"),
     ("fr", "en", "1 million $ (£480,000)", "$1 million (£480,000)"),
     ("fr", "en", "1 200 $", "1,200 bucks"),
     ("fr", "en", "entre 10 et 20 €", "between €10 and €20"),
@@ -115,6 +118,7 @@ LOST = [
     ("fr", "en", "Il a raconté 11 fois son voyage.", "He told his journey.", {"11": "11"}),
     ("fr", "en", "le jeudi 17 janvier", "on Thursday, January", {"17": "17"}),
     ("fr", "en", "Réunion le 17 mai 2024 à 18h30.", "Meeting at 6:30 p.m. on 17 May.", {"2024": "2024"}),
+    ("fr", "en", "En 2010, 500 filles de 12, 13 ou 14 ans", "girls", {n: n for n in ("2010", "500", "12", "13", "14")}),
     ("fr", "en", "de 17h30 à 18h30", "from 5:30 p.m.", {"18h30": "6:30 p.m."}),
     ("en", "fr", "Come at 9:15 a.m. or 6 p.m.", "Viens.", {"9:15 a.m.": "9h15"}),
     (
