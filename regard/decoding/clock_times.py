@@ -75,18 +75,6 @@ class ClockTime:
         """Whether this can be the time that another one certainly is."""
         return self.on_dial == other.on_dial and (self.hour == other.hour or not self.has_known_half)
 
-    def may_be_in(self, text: str, language: str) -> bool:
-        """Whether a text may have this time in a form that is not recognised, as a number of hours or in words."""
-        later = self.hour if self.has_known_half else self.hour + NOON
-        hours = {self.hour, self.hour % NOON or NOON, later}
-        has_hour = any(_may_be_in(hour, text, language) for hour in hours)
-        return has_hour and (self.minute == 0 or _may_be_in(self.minute, text, language))
-
-
-def _may_be_in(number: int, text: str, language: str) -> bool:
-    in_digits = re.search(rf"(?<!\d)0?{number}(?!\d)", text) is not None
-    return in_digits or (number >= FIRST_NUMBER and may_be_in_words(number, text, language))
-
 
 def clock_times(text: str, language: str) -> list[ClockTime]:
     """The times of day in a text, in order.
@@ -140,11 +128,8 @@ def with_clock_times(
     >>> with_clock_times("The 6:30 train is late.", "Le train de 18h30 est en retard.", "fr", "en")
     ('The 6:30 p.m. train is late.', {})
     """
-    expected = [
-        time
-        for time in clock_times(source, source_language)
-        if not _FIRST_TIMES.search(source[: time.match.start()][-CONTEXT_CHARACTERS:])
-    ]
+    times = clock_times(source, source_language)
+    expected = [time for time in times if not _FIRST_TIMES.search(source[: time.match.start()][-CONTEXT_CHARACTERS:])]
     written = clock_times(translation, target_language) if expected else []
     in_words = _IN_WORDS.search(translation) is not None
     corrections: list[tuple[ClockTime, ClockTime]] = []
@@ -156,13 +141,38 @@ def with_clock_times(
                 corrections.append((time, pair))
                 expected.remove(time)
                 written.remove(pair)
+    source_rest = _without(source, times)
+    translation_rest = _without(translation, [pair for _, pair in corrections])
     for time in expected:
-        if time.is_after_preposition and not in_words and not time.may_be_in(translation, target_language):
+        is_elsewhere = _may_be_in(translation_rest, time, target_language, source_rest)
+        if time.is_after_preposition and not in_words and not is_elsewhere:
             missing[time.match[0]] = write_time(time, target_language)
     for time, pair in sorted(corrections, key=lambda each: -each[1].match.start()):
         if _is_wrong(pair, time, in_words):
             translation = _replaced(translation, pair.match, write_time(time, target_language))
     return translation, missing
+
+
+def _without(text: str, times: list[ClockTime]) -> str:
+    """The text without these times."""
+    for time in sorted(times, key=lambda each: -each.match.start()):
+        text = text[: time.match.start()] + " " + text[time.match.end() :]
+    return text
+
+
+def _may_be_in(text: str, time: ClockTime, language: str, source: str) -> bool:
+    """Whether a text without its known times may have this one, as a number of hours or in words.
+
+    The numbers that its source has besides times do not count.
+    """
+
+    def may_have(number: int) -> bool:
+        in_digits = re.compile(rf"(?<!\d)0?{number}(?!\d)")
+        is_more = len(in_digits.findall(text)) > len(in_digits.findall(source))
+        return is_more or (number >= FIRST_NUMBER and may_be_in_words(number, text, language))
+
+    hours = {time.hour, time.hour % NOON or NOON, time.hour if time.has_known_half else time.hour + NOON}
+    return any(map(may_have, hours)) and (time.minute == 0 or may_have(time.minute))
 
 
 def _is_wrong(written: ClockTime, time: ClockTime, in_words: bool) -> bool:
