@@ -35,30 +35,33 @@ ABBREVIATIONS: dict[str, Abbreviations] = {
     "fr": Abbreviations(
         _entries(
             "m mm mme mmes mlle mlles mgr dr drs pr prof st ste cf éd ed éds eds env av ap apr bd boul gén gen gal",
-            "capt lt sgt adj mtre vve réf sté fbg chev p.ex c.-à-d (ex (env",
+            "capt lt sgt adj mtre vve réf sté ets fbg chev rés bât appt imm p.ex c.-à-d (ex (env",
             pairs=("p. ex", "par ex"),
         ),
         _entries(
-            "etc suiv cie hab janv févr fevr fév fev avr oct nov déc dec s.a",
+            "etc suiv cie hab univ pers dép dépt arr dim lun mar ven tél temp ext max min",
+            "janv févr fevr fév fev avr oct nov déc dec s.a",
             pairs=("et al", "av. j.-c", "apr. j.-c", "ap. j.-c", "avant j.-c", "après j.-c", "av. j.c", "apr. j.c"),
         ),
         _entries(
             "no nos nº n° art vol chap fig pp janv févr fevr fév fev avr juil sept oct nov déc dec mars ex al liv t",
-            "tab tél tel",
+            "tab tél tel dim lun mar ven max min",
         ),
     ),
     "en": Abbreviations(
         _entries(
             "mr mrs ms messrs dr drs prof st rev hon gen capt cpt lt sgt maj gov sen rep pres supt dept vs viz approx",
-            "cf ie eg i.e e.g eds ed mt ft (ex",
+            "cf ie eg i.e e.g eds ed mt ft attn bldg (ex",
         ),
         _entries(
-            "etc jr sr esq inc ltd co corp bros llc ave blvd rd apt ph.d ed.d m.sc b.sc oct nov dec",
+            "etc jr sr esq inc ltd co corp bros llc ave blvd rd apt univ temp max min mon tue tues thu thurs fri",
+            "ph.d ed.d m.sc b.sc oct nov dec",
             "a.m p.m b.c b.c.e c.e",
             pairs=("et al", "washington d.c", "washington, d.c"),
         ),
         _entries(
-            "no nos art vol chap ch fig figs pp jan feb mar apr jun jul aug sep sept oct nov dec sec eq tab ex tel ext"
+            "no nos art vol chap ch fig figs pp jan feb mar apr jun jul aug sep sept oct nov dec sec eq tab ex tel ext",
+            "apt est max min",
         ),
     ),
     "de": Abbreviations(
@@ -152,7 +155,7 @@ ORDINAL_NOUNS = _entries(
 )
 """Nouns, mostly months, that follow an ordinal number in languages that write ordinals with a full stop ("3. Mai")."""
 
-UNITS_OF_MEASURE = _entries("mm hab ft gal lt")
+UNITS_OF_MEASURE = _entries("mm hab ft gal lt in oz")
 """Units that are abbreviations of something else unless they follow a number: "5 mm.", but "MM. Dupont et Roy"."""
 
 AFTER_TIME = _entries(

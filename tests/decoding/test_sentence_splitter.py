@@ -22,6 +22,9 @@ SPLIT = [
     # Capitals, abbreviations, initials, numbers
     "Il dort. | Elle lit.",
     "M. Dupont dort. | Mme. Roy lit.",
+    "B. Leroy, Univ. de Strasbourg",
+    "Env. 300 pers. étaient là. | Tél. portable : 06. | Max. 4 pers. | Bât. B, appt. 12, rés. du Parc",
+    "Ouvert lun. au ven. de 9h à 18h. | Dim. 10 x 20 cm",
     "Le Dr. Roy paie 3.50 € à J.-C. Petit. | Oui.",
     "Voir p. ex. Paris, p. 5, et l'art. 7. | Fin.",
     "See e.g. Paris, i.e. France. | Mr. X. Y. Smith ran.",
