@@ -50,6 +50,22 @@ _WRITTEN_NUMBER = re.compile(
     rf"(?:[{NUMBER_SPACES}]?(?P<after>[{CURRENCY_SIGNS}])(?![{NUMBER_SPACES}]?\d))?"
 )
 
+_SHORT_PRICE = re.compile(
+    rf"(?<![\w.,-])(?:(?P<first>\d[\d.,-]{{0,12}}+)[{NUMBER_SPACES}]?(?:(?P<letter>k|m|mds?|bn?)"
+    rf"(?P<last>[{CURRENCY_SIGNS}]))(?!\w)|(?P<sign>[{CURRENCY_SIGNS}])(?P<number>\d[\d.,-]{{0,12}}+)(?P<after>k|m|mds?|bn?)\b)",
+    re.IGNORECASE,
+)
+"""A price in thousands, millions or billions: 45-50 k€, $1.5M."""
+_MAGNITUDE_LETTERS = ({"k": "k", "m": "M", "b": "Md", "bn": "Md"}, {"k": "k", "m": "M", "md": "bn", "mds": "bn"})
+"""How French and English write these letters."""
+_SIGN_AFTER_UNIT = re.compile(rf"(\d)(/[^\W\d_]+)[{NUMBER_SPACES}]([{CURRENCY_SIGNS}])")
+"""A price per unit with its sign at the end, as in 12/kg €."""
+_DOTTED_GROUPS = re.compile(
+    rf"(?<![\w.,])[1-9]\d{{0,2}}(?:(?:\.\d{{3}}){{2,}}|\.\d{{3}}(?=,\d|[{NUMBER_SPACES}]?(?:[{CURRENCY_SIGNS}]|euros?\b)))"
+    r"(?![.\w]*\.?\d)"
+)
+"""A number with dots between its thousands, as French has it too: 1.250,50 €, but not 3.500, which may be a version."""
+
 Value = tuple[str, str]
 """The digits of a number before and after the decimal mark, without separators and final zeros."""
 
@@ -169,7 +185,8 @@ def amounts(text: str, text_format: NumberFormat) -> Iterator[Amount]:
         rf"{text_format.pattern}(?![.,:/-]?\w)(?![{NUMBER_SPACES}{CURRENCY_SIGNS}]\d)(?!{TIME_UNIT})"
         rf"(?:[{NUMBER_SPACES}]?(?P<after>[{CURRENCY_SIGNS}])(?!\d)|(?P<percent>[{NUMBER_SPACES}]?%))?"
     )
-    for match in re.finditer(pattern, text):
+    spaced = _DOTTED_GROUPS.sub(lambda match: match[0].replace(".", " "), text) if text_format.group == " " else text
+    for match in re.finditer(pattern, spaced):
         whole, decimals = re.sub(r"\D", "", match["whole"]), match["decimals"] or ""
         sign = match["before"] or match["after"] or ""
         is_ambiguous = len(decimals) == 3 and len(whole) <= 3  # thousands, as another language writes them
@@ -178,7 +195,7 @@ def amounts(text: str, text_format: NumberFormat) -> Iterator[Amount]:
         is_time = len(whole) <= 2 and not sign and _LATER_TIME.match(text, match.end()) is not None
         is_part = _is_part_of_number(match)
         if (sign or is_large) and not (is_ambiguous or is_name or is_time or is_part):
-            amount = match[0].removesuffix(match["percent"] or "")
+            amount = text[match.start() : match.end()].removesuffix(match["percent"] or "")
             yield Amount(amount, whole, decimals, sign, whole != match["whole"], match["percent"] is not None)
 
 
@@ -191,6 +208,27 @@ def _is_part_of_number(match: re.Match[str]) -> bool:
     return ends and _SPLIT_BEFORE.search(text[: match.start()][-6:]) is not None
 
 
+def missing_short_prices(translation: str, source: str, target_format: NumberFormat) -> dict[str, str]:
+    """Prices with a letter for thousands or millions that a translation lacks, and how its language writes them.
+
+    >>> missing_short_prices("A contract of €25.", "Un contrat de 25 M€.", ENGLISH)
+    {'25 M€': '€25M'}
+    """
+    missing = {}
+    for match in islice(_SHORT_PRICE.finditer(source), MAX_AMOUNTS):
+        sign, number, letter = (
+            match["sign"] or match["last"],
+            match["number"] or match["first"],
+            match["letter"] or match["after"],
+        )
+        value = number.replace(",", ".") if target_format is ENGLISH else number.replace(".", ",")
+        magnitude = _MAGNITUDE_LETTERS[target_format is ENGLISH].get(letter.lower(), letter)
+        written = f"{sign}{value}{magnitude}" if target_format.sign_first else f"{value} {magnitude}{sign}"
+        if written not in translation and not MAGNITUDE.search(translation):
+            missing[match[0]] = written
+    return missing
+
+
 def with_amounts(
     translation: str, source: str, source_format: NumberFormat, target_format: NumberFormat
 ) -> tuple[str, list[Amount]]:
@@ -200,6 +238,8 @@ def with_amounts(
     ('It costs €1,249.99.', [])
     """
     translation = _with_only_currency(translation, source)
+    if not target_format.sign_first:
+        translation = _SIGN_AFTER_UNIT.sub(r"\1 \3\2", translation)
     expected = list(islice(amounts(source, source_format), MAX_AMOUNTS))
     numbers = [*map(WrittenNumber, islice(_WRITTEN_NUMBER.finditer(translation), MAX_AMOUNTS))] if expected else []
     pairs, missing = _pairs(expected, numbers, target_format)

@@ -5,18 +5,21 @@ lack the half of the day (between 6 and 8 p.m.).
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from regard.decoding.number_words import FIRST_NUMBER, may_be_in_words
 
 NOON = 12
+FIRST_BUSINESS_HOUR = 8
+"""The first hour from which a time without a half of the day is rarely in the afternoon or evening."""
 MAX_TIMES = 20
 """Times of a text that are compared at most."""
 CONTEXT_CHARACTERS = 30
 """Characters before a time that are searched for what it belongs to."""
 
-_HOUR, _MINUTE = r"(?<![\w.,:/+-])(?P<hour>[01]?\d|2[0-3])", r"(?P<minute>[0-5]\d)"
-_END = r"(?![:/-]?\w|[.,]\d)"
+_HOUR = r"(?:(?<![\w.,:/+-])|(?<=[\dhHmM.]-))(?P<hour>[01]?\d|2[0-3])"  # also after the hyphen of 9h-19h
+_MINUTE = r"(?P<minute>[0-5]\d)"
+_END = r"(?![:/]?\w|-(?!\d)\w|[.,]\d)"
 _STYLES = {
     "a.m.": re.compile(rf"{_HOUR}(?:[:.]{_MINUTE})?\s?(?P<half>[ap])\.?\s?m(?:\.|\b){_END}", re.IGNORECASE),
     "o'clock": re.compile(rf"{_HOUR}\s?o['’]clock{_END}", re.IGNORECASE),
@@ -30,7 +33,8 @@ _STYLES = {
 TIME_LANGUAGES = {"en", "fr"}
 _STYLES_OF = {"en": {"a.m.", "o'clock", ":"}, "fr": {"h", ":"}}
 _BEFORE_TIME = re.compile(
-    r"\b(?:à|vers|dès|avant|jusqu['’]à|entre|et|at|by|until|till|from|to|before|between|and)\s\Z", re.IGNORECASE
+    r"(?<=[\dhm.])-\Z|\b(?:à|vers|dès|avant|jusqu['’]à|entre|et|at|by|until|till|from|to|before|between|and)\s\Z",
+    re.IGNORECASE,
 )
 """What precedes a time, but rarely a duration."""
 _FIRST_TIMES = re.compile(
@@ -38,12 +42,17 @@ _FIRST_TIMES = re.compile(
     re.IGNORECASE,
 )
 """Numbers before a time that are times too, of the same half of the day or not."""
+_RANGE = re.compile(r"-\d")
+_IMPOSSIBLE_TIME = re.compile(r"(?<![\w:.,])(2[4-9]|[3-9]\d|\d{3})\s[ap]\.?m\b\.?", re.IGNORECASE)
+"""A number of hours, of 24 h and more, that was translated as a time of day."""
 _IN_WORDS = re.compile(
     r"\b(?:noon|midday|midnight|midi|minuit|half past|quarter|demie|quart|afternoon|evening|tonight|night|soirée|soir"
     r"|nuit|après-midi)\b",
     re.IGNORECASE,
 )
 """Words for a time or a part of the day: what they belong to is left alone."""
+_LATE = re.compile(r"\b(?:afternoon|evening|tonight|night|dinner|soirée|soir|nuit|après-midi|dîner)\b", re.IGNORECASE)
+"""Words for a part of the day after noon."""
 
 
 @dataclass(frozen=True)
@@ -80,11 +89,13 @@ def clock_times(text: str, language: str) -> list[ClockTime]:
     """The times of day in a text, in order.
 
     >>> [(time.hour, time.minute, time.has_known_half) for time in clock_times("de 9h à 18 h 30", "fr")]
-    [(9, 0, False), (18, 30, True)]
+    [(9, 0, True), (18, 30, True)]
     """
     found = [
         _clock_time(match, style, language) for style, pattern in _STYLES.items() for match in pattern.finditer(text)
     ]
+    if any(time.hour > NOON and not time.match.groupdict().get("half") for time in found):  # a clock of 24 hours
+        found = [replace(time, has_known_half=True) for time in found]
     return sorted(found, key=lambda time: time.match.start())[:MAX_TIMES]
 
 
@@ -93,7 +104,7 @@ def _clock_time(match: re.Match[str], style: str, language: str) -> ClockTime:
     hour = int(parts["hour"])
     part = parts.get("part")
     half = (parts.get("half") or ("" if not part else "a" if "matin" in part.lower() else "p")).lower()
-    is_odd = style == "a.m." and hour > NOON
+    is_odd = style == "a.m." and (hour > NOON or hour == 0 or match[0][-2:-1] == ".")  # 14 p.m., 0:30 a.m., 3 p.m
     if half and hour <= NOON:
         hour = hour % NOON + (NOON if half == "p" else 0)
     return ClockTime(
@@ -128,10 +139,12 @@ def with_clock_times(
     >>> with_clock_times("The 6:30 train is late.", "Le train de 18h30 est en retard.", "fr", "en")
     ('The 6:30 p.m. train is late.', {})
     """
+    translation = _IMPOSSIBLE_TIME.sub(r"\1 hours", translation)
     times = clock_times(source, source_language)
     expected = [time for time in times if not _FIRST_TIMES.search(source[: time.match.start()][-CONTEXT_CHARACTERS:])]
     written = clock_times(translation, target_language) if expected else []
     in_words = _IN_WORDS.search(translation) is not None
+    is_late = _LATE.search(source) is not None
     corrections: list[tuple[ClockTime, ClockTime]] = []
     missing = {}
     for is_pair in (ClockTime.means, lambda one, other: one.on_dial == other.on_dial):
@@ -145,10 +158,11 @@ def with_clock_times(
     translation_rest = _without(translation, [pair for _, pair in corrections])
     for time in expected:
         is_elsewhere = _may_be_in(translation_rest, time, target_language, source_rest)
-        if time.is_after_preposition and not in_words and not is_elsewhere:
+        is_certain = time.is_after_preposition or _RANGE.match(source, time.match.end())
+        if is_certain and not in_words and not is_elsewhere:
             missing[time.match[0]] = write_time(time, target_language)
     for time, pair in sorted(corrections, key=lambda each: -each[1].match.start()):
-        if _is_wrong(pair, time, in_words):
+        if _is_wrong(pair, time, in_words, is_late):
             translation = _replaced(translation, pair.match, write_time(time, target_language))
     return translation, missing
 
@@ -175,11 +189,15 @@ def _may_be_in(text: str, time: ClockTime, language: str, source: str) -> bool:
     return any(map(may_have, hours)) and (time.minute == 0 or may_have(time.minute))
 
 
-def _is_wrong(written: ClockTime, time: ClockTime, in_words: bool) -> bool:
-    """Whether a time in a translation is certainly wrong; `in_words` if words may say the part of the day."""
+def _is_wrong(written: ClockTime, time: ClockTime, in_words: bool, is_late: bool) -> bool:
+    """Whether a time in a translation is certainly wrong; `in_words` if words may say the part of the day, `is_late` if
+    words of the source say that it is after noon."""
     if not written.is_usual:
         return time.is_after_preposition or not (written.may_be_duration and time.may_be_duration)
-    if not time.has_known_half or written.hour == time.hour:
+    if not time.has_known_half:  # "9h ce soir" is not 9 a.m., and a shop that opens at 9h does not open at 9 p.m.
+        contradicts = written.hour < NOON if is_late else written.hour >= NOON and time.hour >= FIRST_BUSINESS_HOUR
+        return written.has_known_half and contradicts
+    if written.hour == time.hour:
         return False
     return written.has_known_half or (time.hour > NOON and not in_words)
 

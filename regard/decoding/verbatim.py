@@ -1,4 +1,5 @@
-"""What a translation must keep: addresses, file names, account names, codes, telephone numbers, dates, amounts, times.
+"""What a translation must keep: addresses, file names, paths, account names, code, telephone numbers, dates, versions,
+amounts, times.
 
 Models translate the words in an address and drop digits. Amounts and times are corrected where they are (see
 `regard.decoding.amounts` and `regard.decoding.clock_times`). A sentence whose translation still lacks something is
@@ -10,12 +11,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from regard.decoding.amounts import NUMBER_SPACES, number_format, with_amounts
+from regard.decoding.amounts import NUMBER_SPACES, missing_short_prices, number_format, with_amounts
 from regard.decoding.clock_times import TIME_LANGUAGES, with_clock_times
 
 # Possessive quantifiers: long words take linear time.
 _CANDIDATE = re.compile(
-    r"(?P<address>(?:https?://|www\.)[^\s<>\"'«»“”]*[\w/]"  # without the punctuation after it
+    r"(?P<code_span>`[^`\s](?:[^`\n]{0,100})`)"
+    r"|(?<![\w.~/<])(?P<path>(?:~|\.{1,2})?(?:/\.?\w[\w-]*+(?:\.\w[\w-]*+)*+){2,}+/?|[A-Z]:\\[\w\\.-]*\w)"
+    r"|(?P<address>(?:https?://|www\.)[^\s<>\"'«»“”]*[\w/]"  # without the punctuation after it
     r"|(?<![\w.+-])\w[\w.+-]*+@\w[\w-]*+(?:\.\w[\w-]*+)++)"
     r"|(?<![\w@&])(?P<tag>@\w(?:\w|[.-]\w)++|\#(?=\w*[^\W\d])\w++)"
     r"|(?<![\w.@/+-])(?P<dotted>\w[\w-]*+(?:\.\w[\w-]*+)++)"
@@ -32,6 +35,8 @@ _FILE_ENDING = re.compile(
     re.IGNORECASE,
 )
 """How names of files and sites end; not with what is also a French or English word, as in "fini.de plus"."""
+_VERSION = re.compile(r"v?(?!\d{1,3}(?:\.\d{3})+$)\d{1,4}(?:\.\d{1,4}){2,}", re.IGNORECASE)
+"""The number of a version or a computer, or a date, but not thousands as in 1.500.000."""
 _DIGIT = re.compile(r"\d")
 _PLACEHOLDER = re.compile(r"(?P<code>X\d++)(?P<end>(?:\s?[ap]\.?m\b)?\.?)")
 """A code, also one without a space before it (EURX1), and what would be too much after 6 p.m."""
@@ -50,7 +55,7 @@ def verbatim_parts(text: str) -> list[str]:
 
 def _verbatim(text: str) -> Iterator[str]:
     for part in _CANDIDATE.finditer(text):
-        if part["dotted"] and not _FILE_ENDING.search(part[0]):
+        if part["dotted"] and not (_FILE_ENDING.search(part[0]) or _VERSION.fullmatch(part[0])):
             continue
         if part["code"] and not _DIGIT.search(part[0]):
             continue
@@ -79,6 +84,8 @@ def check_verbatim(
     if source_format and target_format:
         translation, missing_amounts = with_amounts(translation, source, source_format, target_format)
         missing |= {amount.text: target_format.write(amount) for amount in missing_amounts}
+        if {source_format.language, target_format.language} == TIME_LANGUAGES:
+            missing |= missing_short_prices(translation, source, target_format)
         if {source_format.language, target_format.language} == TIME_LANGUAGES:
             translation, missing_times = with_clock_times(
                 translation, source, source_format.language, target_format.language

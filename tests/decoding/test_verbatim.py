@@ -35,7 +35,7 @@ CORRECTED = [
     ("fr", "en", "vers 16h30, il", "about 16:30 p.m., he", "about 4:30 p.m., he"),
     ("fr", "en", "jusqu'à 13h.", "until 13 p.m.", "until 1 p.m."),
     ("fr", "en", "entre 16h et 19 heures", "between 4:00 and 7 a.m", "between 4 p.m. and 7 p.m."),
-    ("fr", "en", "à 10H00 et à 18H00", "at 10H00 and 18H00", "at 10:00 and 6 p.m."),
+    ("fr", "en", "à 10H00 et à 18H00", "at 10H00 and 18H00", "at 10 a.m. and 6 p.m."),
     ("fr", "en", "à 20h30.", "It starts at 8:30.", "It starts at 8:30 p.m."),
     ("fr", "en", "à 8h du soir", "at 8 a.m.", "at 8 p.m."),
     ("fr", "en", "à 3 heures du matin", "at 3 p.m.", "at 3 a.m."),
@@ -43,6 +43,19 @@ CORRECTED = [
     ("en", "fr", "It leaves at 11:45 p.m.", "Il part à 11h45", "Il part à 23h45"),
     ("en", "fr", "at 9 a.m. or at 12 p.m.", "à 21h ou à 0h", "à 9h ou à midi"),
     ("en", "fr", "It opens at 6 pm.", "Il ouvre à 6 p.m.", "Il ouvre à 18h."),
+    ("fr", "en", "de 9h à 19h", "from 9 p.m. to 7 p.m.", "from 9 a.m. to 7 p.m."),  # a clock of 24 hours
+    ("fr", "en", "9h-12h et 14h30-19h", "9 p.m.-12 a.m. and 14:30 p.m.-7 a.m.", "9 a.m.-noon and 2:30 p.m.-7 p.m."),
+    ("en", "fr", "open 9am-7pm", "ouvert 9am-7h", "ouvert 9h-19h"),
+    ("fr", "en", "reporté à 11h30 au lieu de 10h", "postponed to 11:30 p.m. from 10 a.m.",
+     "postponed to 11:30 from 10 a.m."),
+    ("fr", "en", "On se voit à 9h ce soir ?", "Shall we meet at 9 a.m. tonight?", "Shall we meet at 9:00 tonight?"),
+    ("fr", "en", "à 00h30", "at 00:30 a.m.", "at 12:30 a.m."),
+    ("fr", "en", "à 16h40", "at 4:40 p.m", "at 4:40 p.m."),
+    ("fr", "en", "en 24 h, pas plus", "in 24 a.m., not more", "in 24 hours, not more"),
+    ("fr", "en", "1.250.000 habitants et 1.250,50 €", "1,250,000 people and 1,250.50 €",
+     "1,250,000 people and 1,250.50 €"),
+    ("fr", "en", "Il me doit 1.500 euros.", "He owes me 1.500 euros.", "He owes me 1,500 euros."),
+    ("en", "fr", "$12/kg or $850 / month", "12/kg $ ou 850 $ / mois", "12 $/kg ou 850 $ / mois"),
 ]  # fmt: skip
 UNCHANGED = [
     ("fr", "en", "12,5 % de 125 personnes", "12.5% of 125 people"),
@@ -72,6 +85,11 @@ UNCHANGED = [
     ("fr", "en", "de 1914-1918, 1/2, 3.11.2", "from 1914-1918, 1/2, 3.11.2"),
     ("en", "fr", "I use Python 3.11.", "J'utilise Python 3.11."),
     ("en", "fr", "Ubuntu 22.04 and iOS 17.4", "Ubuntu 22.04 et iOS 17.4"),
+    ("fr", "en", "la version 3.500", "version 3.500"),
+    ("fr", "en", "Le magasin ferme à 8h du soir", "The shop closes at 8 p.m."),
+    ("fr", "en", "ce soir à 9h", "tonight at 9 p.m."),
+    ("en", "fr", "$1.5M", "1,5 million de dollars"),
+    ("fr", "en", "25 M€ ou 45-50 k€", "€25M or €45-50k"),
     ("en", "fr", "at 4PM or 7:30PM on FM 101.5", "à 16 heures ou à 19h30 sur FM 101.5"),
     ("en", "fr", "a 30-Year-old doctor, Mid-2024", "un médecin de 30 ans, mi-2024"),
     ("fr", "en", "Le 1ER mars à 18H30", "On March 1st at 6:30 p.m."),
@@ -110,6 +128,23 @@ UNCHANGED = [
 ]
 LOST = [
     ("en", "fr", "It costs $1,299.99, but", "Ça coûte 1 299,99,99, mais", {"$1,299.99": "1 299,99 $"}),
+    ("fr", "en", "Un contrat de 1,5 Md€, 45-50 k€", "A contract of €1", {"1,5 Md€": "€1.5bn", "45-50 k€": "€45-50k"}),
+    ("en", "fr", "It costs $1.5M or £2bn.", "Ça coûte 1,5 M.", {"$1.5M": "1,5 M$", "£2bn": "2 Md£"}),
+    ("fr", "en", "Horaires : 10h45-11h15", "Hours: 10:45-1:15 a.m.", {"11h15": "11:15"}),
+    (
+        "en",
+        "fr",
+        "Python 3.11.4 on 192.168.1.1",
+        "Python 3.11,4 sur 192,168.1",
+        {"3.11.4": "3.11.4", "192.168.1.1": "192.168.1.1"},
+    ),
+    (
+        "en",
+        "fr",
+        "Run `pip install x` in /etc/app/.",
+        "Lancez pip.",
+        {"`pip install x`": "`pip install x`", "/etc/app/": "/etc/app/"},
+    ),
     ("en", "fr", "Call me at 555-0137.", "Appelle-moi à 55-0137.", {"555-0137": "555-0137"}),
     ("fr", "en", "Appelez le 06 12 34 56 78.", "Call 06 12, 34 56 78.", {"06 12 34 56 78": "06 12 34 56 78"}),
     ("fr", "en", "Le vol AF123 de 1945", "Flight AF12 of 945", {"AF123": "AF123", "1945": "1945"}),
@@ -167,9 +202,31 @@ def test_placeholders_replace_only_what_is_missing() -> None:
     assert with_placeholders("a", {str(number): "" for number in range(10)}) == ("a", {})
 
 
-@pytest.mark.parametrize("text", ["le 20e siècle", "14h30", "3-4 fois", "fini.de plus", "un@ chat", "C# et #1", "R&#D"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "le 20e siècle",
+        "14h30",
+        "3-4 fois",
+        "km/h, et/ou",
+        "<b>/</b>",
+        "1.500.000",
+        "3.5",
+        "/mois",
+        "`",
+        "fini.de plus",
+        "un@ chat",
+        "C# et #1",
+        "R&#D",
+    ],
+)
 def test_ordinary_text_is_translated(text: str) -> None:
     assert verbatim_parts(text) == []
+
+
+def test_paths_and_code_are_kept() -> None:
+    text = r"Voir ~/a/b.txt, /usr/local/bin. C:\Users\moi, `x = 1` et v2.0.1."
+    assert verbatim_parts(text) == ["~/a/b.txt", "/usr/local/bin", r"C:\Users\moi", "`x = 1`", "v2.0.1"]
 
 
 def test_languages_are_known_by_their_codes() -> None:
