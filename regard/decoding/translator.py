@@ -24,6 +24,7 @@ from regard.decoding.batching import batches_by_length
 from regard.decoding.cancellation import raise_if_cancelled
 from regard.decoding.generate import Inputs, search_translations
 from regard.decoding.options import Decoding
+from regard.decoding.punctuation import with_punctuation
 from regard.decoding.search import Hypothesis
 from regard.decoding.sentence_splitter import ends_with_mark, has_words, needs_space_after, sentences
 from regard.decoding.source_text import in_sentence_case, is_in_capitals, plain_forms
@@ -309,11 +310,14 @@ class Translator:
         return [
             replace(each, text=piece.before + text + _space_after(piece, text))
             for each in translations
-            for text in [self._fitted(each.text.strip(), piece)]
+            for text in [self._fitted(each, piece)]
         ]
 
-    def _fitted(self, text: str, piece: SourcePiece) -> str:
-        """A piece's translation with capitals and the final comma as in the source."""
+    def _fitted(self, translation: Translation, piece: SourcePiece) -> str:
+        """A piece's translation with capitals and punctuation as in the source, without invalid bytes."""
+        text = translation.text.replace("\ufffd", "").strip()
+        if translation.complete and not self.options.stop:
+            text = with_punctuation(text, piece.core, self.target_language)
         if piece.is_in_capitals:
             return text.upper()
         first_word = re.match(r"[^\W\d_]+", text)

@@ -633,6 +633,16 @@ def test_repaired_parts_are_separated_by_spaces() -> None:
     assert [part.needs_space for part in translator._parts(piece)] == [True, False]
 
 
+def test_a_complete_translation_has_the_punctuation_of_its_source() -> None:
+    class Spoken(Shouting):
+        def _translate_ids(self, sources: Inputs) -> list[list[module.Translation]]:
+            return [[module.Translation("Bonjour\ufffd: ça va", 0.0, 0.0, True)] for _ in sources]
+
+    translator = Spoken.of(random_model())
+    object.__setattr__(translator, "target_language", "fr")
+    assert first(translator.translate_all(["Hello, how are you?"])) == ["Bonjour : ça va ?"]
+
+
 @pytest.mark.parametrize(
     ("language", "source", "translation"),
     [
