@@ -2,11 +2,12 @@
 
 Translation models learn from single sentences: given a paragraph, they translate some of its sentences and drop the
 rest. Each sentence is therefore translated separately (see `regard.decoding.sentence_splitter`). A sentence that is too
-long for the model is split at commas, then at spaces, and as a last resort between any two characters. Translations are
-joined with the white space that separated their sources. Parts without a letter or digit are copied, and so are list
-markers, emoji and emoticons, which models drop or exchange, and addresses, codes and amounts (see
-`regard.decoding.verbatim`). Pasted text is normalised, and a sentence in capitals is translated in small letters (see
-`regard.decoding.source_text`).
+long for the model is split at commas, then before conjunctions, then at spaces, and as a last resort between any two
+characters. Translations are joined with the white space that separated their sources. Parts without a letter or digit
+are copied, and so are list markers, hashtags around a sentence, bars of tables, HTML around paragraphs, emoji and
+emoticons, which models drop or exchange, and addresses, codes and amounts (see `regard.decoding.verbatim`). Pasted text
+is normalised, and a sentence in capitals is translated in small letters (see `regard.decoding.source_text`).
+Translations have the final marks of their sources (see `regard.decoding.punctuation`).
 """
 
 import re
@@ -189,8 +190,12 @@ class Translator:
     def _translate_in_parts(
         self, pieces: Mapping[PieceKey, SourcePiece]
     ) -> Iterator[tuple[PieceKey, list[Translation]]]:
-        """Translations of long pieces in parts of about half their length."""
-        parts = {key: self._parts(piece) for key, piece in pieces.items() if len(piece.ids) >= MIN_TOKENS_IN_PARTS}
+        """Translations of long pieces in parts of about half their length, if they have clauses."""
+        parts = {
+            key: self._parts(piece)
+            for key, piece in pieces.items()
+            if len(piece.ids) >= MIN_TOKENS_IN_PARTS and has_clauses(piece.core)
+        }
         sources: dict[PieceKey, list[int]] = {
             (*key, number): part.ids
             for key, in_parts in parts.items()
@@ -281,9 +286,15 @@ class Translator:
     def _sentence_pieces(self, sentence: str, code: str, longest: int, are_capitals: bool) -> Iterator[SourcePiece]:
         """The pieces of a sentence; `are_capitals` if the whole text is in capitals, so that an acronym is none."""
         in_capitals = is_in_capitals(sentence) or (are_capitals and sentence.isupper())
-        for part in separate_parts(in_sentence_case(sentence) if in_capitals else sentence):
+        for number, part in enumerate(separate_parts(in_sentence_case(sentence) if in_capitals else sentence)):
             for piece in self._short_pieces(part, code, longest):
-                yield replace(piece, is_in_capitals=in_capitals)
+                continues = piece.continues_sentence or (number > 0 and piece.core[:1].islower())
+                before, after = (
+                    (piece.before.upper(), piece.after.upper()) if in_capitals else (piece.before, piece.after)
+                )
+                yield replace(
+                    piece, before=before, after=after, is_in_capitals=in_capitals, continues_sentence=continues
+                )
 
     def _short_pieces(self, text: str, code: str, longest: int) -> Iterator[SourcePiece]:
         """A part of a sentence, halved until its parts are short enough."""
@@ -407,14 +418,15 @@ def _concatenate(head: Translation, tail: Translation) -> Translation:
 
 
 def halves(text: str) -> list[str]:
-    """A text split in two near its middle: after a comma or the like, else at a space, else between two characters.
+    """A text split in two near its middle: after a comma or the like, else before a conjunction, else at a space, else
+    between two characters.
 
     >>> halves("le chat noir, le chien")
     ['le chat noir, ', 'le chien']
     """
-    middle, quarter = len(text) / 2, len(text) / 4
-    for boundary in (_COMMA, _SPACE):
-        cuts = [match.end() for match in boundary.finditer(text) if abs(match.end() - middle) <= quarter]
+    middle = len(text) / 2
+    for boundary in (_COMMA, _CONJUNCTION, _SPACE):
+        cuts = _cuts(text, boundary)
         if cuts:
             index = min(cuts, key=lambda text_before_stop: abs(text_before_stop - middle))
             return [text[:index], text[index:]]
@@ -422,14 +434,29 @@ def halves(text: str) -> list[str]:
     return [text[:index], text[index:]] if index else [text]
 
 
+def has_clauses(text: str) -> bool:
+    """Whether a text can be split near its middle without separating words that belong together."""
+    return bool(_cuts(text, _COMMA) or _cuts(text, _CONJUNCTION))
+
+
+def _cuts(text: str, boundary: re.Pattern[str]) -> list[int]:
+    """Where boundaries near the middle of a text end."""
+    middle, quarter = len(text) / 2, len(text) / 4
+    return [match.end() for match in boundary.finditer(text) if abs(match.end() - middle) <= quarter]
+
+
 def separate_parts(sentence: str) -> list[str]:
-    """A sentence split where emoji or list markers (but no dashes) separate its parts; joined, they are the sentence.
+    """A sentence split where emoji, list markers (but no dashes), bars, slashes or HTML separate its parts.
+
+    Joined, the parts are the sentence.
 
     >>> separate_parts("Merci :) à demain 😉"), separate_parts("* du lait * des œufs")
     (['Merci :) ', 'à demain 😉'], ['* du lait ', '* des œufs'])
     """
     bullet = _BULLET.match(sentence)
-    boundaries = [match.end() for match in _EMOJI_BETWEEN.finditer(sentence)]
+    boundaries = [match.end() for match in _BETWEEN_PARTS.finditer(sentence)]
+    boundaries += [match.start() for match in _SLASH.finditer(sentence)]
+    boundaries += [position for match in re.finditer(_HASHTAGS, sentence) for position in match.span()]
     if bullet:
         boundaries += [match.start() + 1 for match in re.finditer(rf" {re.escape(bullet[1])} ", sentence)]
     ends = [0, *sorted(boundaries), len(sentence)]
@@ -446,17 +473,29 @@ def _character_boundary(text: str, index: int) -> int:
 
 
 _COMMA = re.compile(r"[,;:\u060c\u061b\u0387\u1363-\u1365]\s++|[\u3001\uff0c\uff1a\uff1b\uff64]\s*+")
+_CONJUNCTION = re.compile(
+    r"(?<!\s)\s++(?=(?:et|ou|mais|car|donc|puis|parce que|alors que|tandis que|pendant que|quand|lorsque|si|qui|où|and"
+    r"|or|but|so|then|because|while|when|if|which|who|where)\s)"
+)
 _SPACE = re.compile(r"\s++")
 _EMOTICON = r"(?<!\S)(?:[:;][-'o]?[()DPpOo3/*|]|=[()DPp]|8-\)|[xX]-?D|<3|\^_*\^)(?!\S)"
-_EMOJI = rf"(?:[\u2600-\u27bf\ufe0f\u200d\U0001f000-\U0001faff]|{_EMOTICON})"
-_EMOJI_BETWEEN = re.compile(rf"(?<=\s){_EMOJI}++\s++(?=\S)")
-_SYMBOL_CHARACTERS = r"\s\u2190-\u2bff\ufe0f\u200d\U0001f000-\U0001faff"  # emoji, what joins several into one, arrows
-_SYMBOL = rf"(?:[{_SYMBOL_CHARACTERS}]|{_EMOTICON})"
-_LIST_MARKER = r"(?:[-*•‣◦–—>]|#{1,6})\s++"
+_EMOJI = r"[\u231a\u231b\u23e9-\u23fa\u25a0-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff][\ufe0f\u200d]*+"
+_TAG = (
+    r"</?(?i:p|div|br|hr|h[1-6]|[uo]l|li|d[ltd]|table|t(?:head|body|r|d|h)|html|head|title|body|header|footer|main"
+    r"|article|section|nav|aside|blockquote|pre|button|form|label|option)\b[^<>]{0,200}>"
+)
+"""HTML around what is written, but not in a sentence, such as <b> and <a>."""
+_HASHTAGS = r"(?<!\S)(?:[#@]\w++(?:\s++|\Z)){2,}+"
+_BETWEEN_PARTS = re.compile(rf"(?:{_EMOJI}|{_TAG}|(?<=\s)(?:{_EMOTICON}|\|))++\s*+")
+_SLASH = re.compile(r"(?<=\D\s)/(?=\s\D)")
+"""What separates lines of a poem or days of opening hours, but not 3 / 4."""
+_SYMBOL_CHARACTERS = r"\s|\u2190-\u2bff\ufe0f\u200d\U0001f000-\U0001faff"  # emoji, what joins several into one, arrows
+_SYMBOL = rf"(?:[{_SYMBOL_CHARACTERS}]|{_EMOTICON}|{_TAG})"
+_LIST_MARKER = r"(?:[-*•‣◦–—>/]|#{1,6})\s++"
 _BULLET = re.compile(r"\s*+([*•])\s")
-_NUMBER_IN_LIST = r"\d{1,2}[.)]\s++(?=[^\W\d_])"
+_NUMBER_IN_LIST = r"(?:\d{1,2}[.)]|[a-zA-Z]\))\s++(?=[^\W\d_])"
 _SYMBOLS_AROUND = re.compile(
-    rf"\A(?:{_SYMBOL}|{_LIST_MARKER}|{_NUMBER_IN_LIST})++|(?<![{_SYMBOL_CHARACTERS}]){_SYMBOL}++\Z"
+    rf"\A(?:{_SYMBOL}|{_LIST_MARKER}|{_NUMBER_IN_LIST}|{_HASHTAGS})++|(?<![{_SYMBOL_CHARACTERS}]){_SYMBOL}++\Z"
 )
 MAX_CHARACTER_LENGTH = 32
 """Code points of what readers see as one character; the emoji of a family is among the longest."""

@@ -355,10 +355,10 @@ def test_mistakes_are_reported() -> None:
         ("Le www est un@ chat.", "LE WWW EST UN@ CHAT.", 1),  # no addresses
         ("Voir plan.pdf, #chat et @moi-1.", "VOIR plan.pdf, #chat ET @moi-1.", 2),
         ("Il dort.de plus, il a 3 chats à 20h", "IL DORT.DE PLUS, IL A 3 CHATS À 20H", 1),
-        (  # too many for placeholders; parts lack them too
+        (  # too many for placeholders, and no clauses
             " ".join(f"www.{letter}.fr" for letter in "abcdefghij"),
             " ".join(f"WWW.{letter}.FR" for letter in "ABCDEFGHIJ"),
-            2,
+            1,
         ),
     ],
 )
@@ -371,12 +371,34 @@ def test_addresses_and_names_are_copied(source: str, translation: str, searches:
 def test_long_runs_of_emoji_take_linear_time() -> None:
     translator = Shouting.of(random_model())
     begin = time.perf_counter()
-    translator._pieces("a" + "😀" * 50_000 + "a", 10**6)
+    for end in ("a", ""):
+        for run in ("😀", "<p>", "#a ", " ", "| ", "😀<p>"):
+            translator._pieces("a" + run * 50_000 + end, 10**6)
     assert time.perf_counter() - begin < 10  # a quadratic search takes minutes
 
 
 @pytest.mark.parametrize(
-    "part", ["a", "1", "a.", "a@", "a-", "a1-", "@a.", "#", "www.", "1 ", "1 000 ", "1.", "€1", "+1 23 45 "]
+    "part",
+    [
+        "a",
+        "1",
+        "/a",
+        "`",
+        "`a",
+        "1.500",
+        "a.",
+        "a@",
+        "a-",
+        "a1-",
+        "@a.",
+        "#",
+        "www.",
+        "1 ",
+        "1 000 ",
+        "1.",
+        "€1",
+        "+1 23 45 ",
+    ],
 )
 def test_what_must_be_kept_is_found_in_linear_time(part: str) -> None:
     text = part * (10**6 // len(part))
@@ -396,6 +418,8 @@ WHAT_IS_ASKED = {
         "Le chat :) dort ;-) <3": ["Le chat", "dort"],
         "Le chat (8) dort :3": ["Le chat (8) dort"],
         "Le chat → le chien": ["Le chat → le chien"],
+        "Le chat😊le chien🙏": ["Le chat", "le chien"],
+        "Le chat ⭐⭐⭐ dort ⏰": ["Le chat", "dort"],
         **{
             text: [text]
             for text in ("Il a 83 ans.", "83 personnes", "8-3 hier", "La BMW X3 dort", "Windows XP dort", "8/10")
@@ -415,6 +439,16 @@ WHAT_IS_ASKED = {
         "1. Le chat\n2) Le chien": ["Le chat", "Le chien"],
         "1. 2 chats": ["1. 2 chats"],
         "Le chat\t12\t \tLe chien": ["Le chat", "12", "Le chien"],
+    },
+    "what separates parts is copied": {
+        "| Le chat | le chien |": ["Le chat", "le chien"],
+        "Le chat / le chien": ["Le chat", "le chien"],
+        "3 / 4 chats": ["3 / 4 chats"],
+        "A) Le chat": ["Le chat"],
+        "<P>Le chat <b>dort</b></P><BR/>": ["Le chat <b>dort</b>"],
+        "<LI>Le chat</LI> <LI>le chien</LI>": ["Le chat", "le chien"],
+        "#CHAT #CHIEN Le chat #MER dort #SUR #LA": ["Le chat #MER dort"],
+        "@PAUL @ANNE": [],
     },
     "sentences in capitals are translated in small letters": {
         "ATTENTION AU CHIEN !": ["Attention au chien !"],
@@ -631,6 +665,14 @@ def test_repaired_parts_are_separated_by_spaces() -> None:
     translator = Forgetful.of(regard.load("petit-fr-en"))
     [piece] = translator._pieces("他说你好，" * 8, 200)
     assert [part.needs_space for part in translator._parts(piece)] == [True, False]
+
+
+def test_words_that_belong_together_are_not_separated_to_repair_a_translation() -> None:
+    translator = Forgetful.of(random_model())
+    first(translator.translate_all(["le chat noir de la voisine du dessous dort"]))
+    assert len(translator.asked) == 1
+    first(translator.translate_all(["le chat noir de la voisine dort et le chien blanc rêve"]))
+    assert sorted(translator.asked[-1]) == ["et le chien blanc rêve", "le chat noir de la voisine dort"]
 
 
 def test_a_complete_translation_has_the_punctuation_of_its_source() -> None:
