@@ -190,11 +190,14 @@ class Translator:
     def _translate_in_parts(
         self, pieces: Mapping[PieceKey, SourcePiece]
     ) -> Iterator[tuple[PieceKey, list[Translation]]]:
-        """Translations of long pieces in parts of about half their length, if they have clauses."""
+        """Translations of long pieces in parts of about half their length.
+
+        Parts that are no clauses are translated worse: they are used only if they lack nothing.
+        """
         parts = {
             key: self._parts(piece)
             for key, piece in pieces.items()
-            if len(piece.ids) >= MIN_TOKENS_IN_PARTS and has_clauses(piece.core)
+            if len(piece.ids) >= MIN_TOKENS_IN_PARTS
         }
         sources: dict[PieceKey, list[int]] = {
             (*key, number): part.ids
@@ -209,7 +212,9 @@ class Translator:
             translated_parts = [
                 self._with_surroundings(part, translations.get((*key, number))) for number, part in enumerate(in_parts)
             ]
-            yield key, join_translations(translated_parts, self.options.n_best)
+            joined = join_translations(translated_parts, self.options.n_best)
+            if has_clauses(pieces[key].core) or not self._count_missing(joined[0], pieces[key]):
+                yield key, joined
 
     def _parts(self, piece: SourcePiece) -> list[SourcePiece]:
         """A piece in parts of about half its length."""
@@ -474,8 +479,8 @@ def _character_boundary(text: str, index: int) -> int:
 
 _COMMA = re.compile(r"[,;:\u060c\u061b\u0387\u1363-\u1365]\s++|[\u3001\uff0c\uff1a\uff1b\uff64]\s*+")
 _CONJUNCTION = re.compile(
-    r"(?<!\s)\s++(?=(?:et|ou|mais|car|donc|puis|parce que|alors que|tandis que|pendant que|quand|lorsque|si|qui|où|and"
-    r"|or|but|so|then|because|while|when|if|which|who|where)\s)"
+    r"(?<!\s)\s++(?=(?:et|ou|mais|car|donc|puis|parce que|alors que|tandis que|pendant que|quand|lorsque|si|and"
+    r"|or|but|so|then|because|while|when|if)\s)"
 )
 _SPACE = re.compile(r"\s++")
 _EMOTICON = r"(?<!\S)(?:[:;][-'o]?[()DPpOo3/*|]|=[()DPp]|8-\)|[xX]-?D|<3|\^_*\^)(?!\S)"

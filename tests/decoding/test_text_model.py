@@ -355,10 +355,10 @@ def test_mistakes_are_reported() -> None:
         ("Le www est un@ chat.", "LE WWW EST UN@ CHAT.", 1),  # no addresses
         ("Voir plan.pdf, #chat et @moi-1.", "VOIR plan.pdf, #chat ET @moi-1.", 2),
         ("Il dort.de plus, il a 3 chats à 20h", "IL DORT.DE PLUS, IL A 3 CHATS À 20H", 1),
-        (  # too many for placeholders, and no clauses
+        (  # too many for placeholders; parts lack them too
             " ".join(f"www.{letter}.fr" for letter in "abcdefghij"),
             " ".join(f"WWW.{letter}.FR" for letter in "ABCDEFGHIJ"),
-            1,
+            2,
         ),
     ],
 )
@@ -667,12 +667,23 @@ def test_repaired_parts_are_separated_by_spaces() -> None:
     assert [part.needs_space for part in translator._parts(piece)] == [True, False]
 
 
-def test_words_that_belong_together_are_not_separated_to_repair_a_translation() -> None:
-    translator = Forgetful.of(random_model())
-    first(translator.translate_all(["le chat noir de la voisine du dessous dort"]))
-    assert len(translator.asked) == 1
-    first(translator.translate_all(["le chat noir de la voisine dort et le chien blanc rêve"]))
-    assert sorted(translator.asked[-1]) == ["et le chien blanc rêve", "le chat noir de la voisine dort"]
+@pytest.mark.parametrize(
+    ("source", "translation"),
+    [
+        ("le chat noir de la voisine www.chat.fr dort", "whole"),
+        ("le chat dort www.chat.fr et le chien blanc rêve", "part part"),
+    ],
+)
+def test_parts_that_are_no_clauses_are_used_only_if_they_lack_nothing(source: str, translation: str) -> None:
+    class Losing(Shouting):
+        def _translate_ids(self, sources: Inputs) -> list[list[module.Translation]]:
+            texts = [self.tokenizer.decode(ids) for ids in sources]
+            is_whole = [text.startswith("le chat") and text.endswith(source[-4:]) for text in texts]
+            return [
+                [module.Translation("whole" if each else "part", 0.0 - each, 0.0 - each, True)] for each in is_whole
+            ]
+
+    assert first(Losing.of(random_model()).translate_all([source])) == [translation]
 
 
 def test_a_complete_translation_has_the_punctuation_of_its_source() -> None:
