@@ -451,7 +451,7 @@ def _cuts(text: str, boundary: re.Pattern[str]) -> list[int]:
 
 
 def separate_parts(sentence: str) -> list[str]:
-    """A sentence split where emoji, list markers (but no dashes), bars, slashes or HTML separate its parts.
+    """A sentence split where emoji, list markers (but no dashes), bars, slashes, bold or HTML separate its parts.
 
     Joined, the parts are the sentence.
 
@@ -462,6 +462,7 @@ def separate_parts(sentence: str) -> list[str]:
     boundaries = [match.end() for match in _BETWEEN_PARTS.finditer(sentence)]
     boundaries += [match.start() for match in _SLASH.finditer(sentence)]
     boundaries += [position for match in re.finditer(_HASHTAGS, sentence) for position in match.span()]
+    boundaries += [match.end() for match in [_FIRST_BOLD.match(sentence)] if match]
     if bullet:
         boundaries += [match.start() + 1 for match in re.finditer(rf" {re.escape(bullet[1])} ", sentence)]
     ends = [0, *sorted(boundaries), len(sentence)]
@@ -495,10 +496,12 @@ _BETWEEN_PARTS = re.compile(rf"(?:{_EMOJI}|{_TAG}|(?<=\s)(?:{_EMOTICON}|\|))++\s
 _SLASH = re.compile(r"(?<=\D\s)/(?=\s\D)")
 """What separates lines of a poem or days of opening hours, but not 3 / 4."""
 _SYMBOL_CHARACTERS = r"\s|\u2190-\u2bff\ufe0f\u200d\U0001f000-\U0001faff"  # emoji, what joins several into one, arrows
-_SYMBOL = rf"(?:[{_SYMBOL_CHARACTERS}]|{_EMOTICON}|{_TAG})"
-_LIST_MARKER = r"(?:[-*•‣◦–—>/]|#{1,6})\s++"
+_SYMBOL = rf"(?:[{_SYMBOL_CHARACTERS}]|{_EMOTICON}|{_TAG}|\*\*(?:\s?:)?)"
+_LIST_MARKER = r"(?:[-*•‣◦–—>/]|#{1,6}|\[[ xX]?\])\s++"
 _BULLET = re.compile(r"\s*+([*•])\s")
 _NUMBER_IN_LIST = r"(?:\d{1,2}[.)]|[a-zA-Z]\))\s++(?=[^\W\d_])"
+_FIRST_BOLD = re.compile(rf"(?:{_LIST_MARKER}|{_NUMBER_IN_LIST}|\s)*+\*\*(?=\S)[^*]{{1,200}}(?<=\S)\*\*(?:\s?:)?\s*+")
+"""What a Markdown text begins with in bold, often a label. Bold words within a sentence are left to the model."""
 _SYMBOLS_AROUND = re.compile(
     rf"\A(?:{_SYMBOL}|{_LIST_MARKER}|{_NUMBER_IN_LIST}|{_HASHTAGS})++|(?<![{_SYMBOL_CHARACTERS}]){_SYMBOL}++\Z"
 )
