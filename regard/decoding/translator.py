@@ -194,11 +194,7 @@ class Translator:
 
         Parts that are no clauses are translated worse: they are used only if they lack nothing.
         """
-        parts = {
-            key: self._parts(piece)
-            for key, piece in pieces.items()
-            if len(piece.ids) >= MIN_TOKENS_IN_PARTS
-        }
+        parts = {key: self._parts(piece) for key, piece in pieces.items() if len(piece.ids) >= MIN_TOKENS_IN_PARTS}
         sources: dict[PieceKey, list[int]] = {
             (*key, number): part.ids
             for key, in_parts in parts.items()
