@@ -130,6 +130,8 @@ LOST = [
     ("en", "fr", "It costs $1,299.99, but", "Ça coûte 1 299,99,99, mais", {"$1,299.99": "1 299,99 $"}),
     ("fr", "en", "Un contrat de 1,5 Md€, 45-50 k€", "A contract of €1", {"1,5 Md€": "€1.5bn", "45-50 k€": "€45-50k"}),
     ("en", "fr", "It costs $1.5M or £2bn.", "Ça coûte 1,5 M.", {"$1.5M": "1,5 M$", "£2bn": "2 Md£"}),
+    ("fr", "en", "entre 8h et 13h", "between 8: and 1 p.m.", {"8h": "8 a.m."}),
+    ("fr", "en", "Dimanche : 9h-13h", "Sunday: 9:13 a.m.", {"9h": "9 a.m.", "13h": "1 p.m."}),
     ("fr", "en", "Horaires : 10h45-11h15", "Hours: 10:45-1:15 a.m.", {"11h15": "11:15"}),
     (
         "en",
