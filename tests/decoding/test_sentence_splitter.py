@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 import regard
 from regard.decoding.abbreviations import ABBREVIATIONS
 from regard.decoding.options import Decoding
+from regard.decoding.sentence_parts import halves
 from regard.decoding.sentence_splitter import SENTENCE_TERMINAL, abbreviations, has_words, needs_space_after, sentences
 from regard.decoding.text_model import Model
-from regard.decoding.translator import SourcePiece, Translation, Translator, halves, split_into_parts
+from regard.decoding.translator import SourcePiece, Translation, Translator, split_into_parts
 from tests.support.text_models import random_model
 from tests.support.work_limits import count_calls, fail_when_hanging
 

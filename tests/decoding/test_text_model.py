@@ -21,6 +21,7 @@ from regard.decoding.batching import batches_by_length
 from regard.decoding.generate import Inputs
 from regard.decoding.options import Decoding
 from regard.decoding.search import Hypothesis
+from regard.decoding.sentence_parts import halves
 from regard.decoding.text_model import Model
 from regard.decoding.translator import Translator
 from regard.decoding.verbatim import check_verbatim
@@ -644,10 +645,10 @@ def test_a_translation_that_ends_too_early_is_replaced_by_those_of_parts() -> No
     translator = Forgetful.of(random_model())
     assert len(translator.tokenizer.encode_with_template(LONG)) >= module.MIN_TOKENS_IN_PARTS
     text = first(translator.translate_all([LONG]))[0]
-    halves = module.halves(LONG)
+    first_half, second_half = halves(LONG)
     assert [len(asked) for asked in translator.asked] == [1, 2]
-    assert text.startswith(halves[0][:20].capitalize().rstrip(", "))
-    assert halves[1][:20].strip() in text  # its first letter is small, as it continues the sentence
+    assert text.startswith(first_half[:20].capitalize().rstrip(", "))
+    assert second_half[:20].strip() in text  # its first letter is small, as it continues the sentence
 
 
 def test_a_translation_that_the_caller_limits_is_not_repaired() -> None:
