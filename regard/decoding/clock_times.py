@@ -181,7 +181,7 @@ def _may_be_in(text: str, time: ClockTime, language: str, source: str) -> bool:
     """
 
     def may_have(number: int) -> bool:
-        in_digits = re.compile(rf"(?<![\d:])0?{number}(?![\d:])")  # no part of another time
+        in_digits = re.compile(rf"(?<![\d:h])0?{number}(?![\d:]|h\d)")  # no part of another time
         is_more = len(in_digits.findall(text)) > len(in_digits.findall(source))
         return is_more or (number >= FIRST_NUMBER and may_be_in_words(number, text, language))
 

@@ -23,8 +23,8 @@ _LOST_QUOTES = {'"': '"', "“": '"', "«": '"', "„": '"'}
 """What a translation may lack at its beginning, by the first character of its source."""
 
 
-def with_punctuation(translation: str, source: str, target_language: str | None) -> str:
-    """A complete translation with the punctuation of its source.
+def with_punctuation(translation: str, source: str, target_language: str | None, ends_sentence: bool = True) -> str:
+    """A complete translation with the punctuation of its source. A part that does not end a sentence gets no final mark.
 
     >>> with_punctuation("Can you call after 5:30 p.m.", "Pouvez-vous appeler après 17h30 ?", "en")
     'Can you call after 5:30 p.m.?'
@@ -39,7 +39,7 @@ def with_punctuation(translation: str, source: str, target_language: str | None)
     quote = _LOST_QUOTES.get(source[:1])
     if quote and not text.startswith(quote) and text.count(quote) % 2:
         text = quote + text
-    text = _with_final_mark(text, source)
+    text = _with_final_mark(text, source) if ends_sentence else text
     return _BEFORE_TALL_MARK.sub(" ", text) if target_language == "fr" else text
 
 

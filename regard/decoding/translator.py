@@ -85,6 +85,8 @@ class SourcePiece:
     """Whether a translation into a script with spaces needs one after it that the source does not have."""
     continues_sentence: bool = False
     """Whether it begins in the middle of a sentence that was too long."""
+    is_continued: bool = False
+    """Whether it ends in the middle of such a sentence."""
 
 
 @dataclass(frozen=True)
@@ -309,7 +311,8 @@ class Translator:
             yield SourcePiece(text[:start], core, target_code=code, ids=ids, after=text[start + len(core) :])
             return
         first, *others = halves(text)
-        yield from self._short_pieces(first, code, longest)
+        for piece in self._short_pieces(first, code, longest):
+            yield replace(piece, is_continued=True)
         for half in others:
             begins_in_small_letters = half.lstrip("\"'«“‘( ")[:1].islower()
             for number, piece in enumerate(self._short_pieces(half, code, longest)):
@@ -329,7 +332,7 @@ class Translator:
         """A piece's translation with capitals and punctuation as in the source, without invalid bytes."""
         text = translation.text.replace("\ufffd", "").strip()
         if translation.complete and not self.options.stop:
-            text = with_punctuation(text, piece.core, self.target_language)
+            text = with_punctuation(text, piece.core, self.target_language, ends_sentence=not piece.is_continued)
         if piece.is_in_capitals:
             return text.upper()
         first_word = re.match(r"[^\W\d_]+", text)

@@ -38,6 +38,12 @@ def test_translations_are_punctuated_as_their_sources(
     assert with_punctuation(corrected, source, language) == expected
 
 
+def test_a_part_of_a_sentence_gets_no_final_mark() -> None:
+    source = "The meeting was moved from 9 a.m."
+    assert with_punctuation("La réunion a été déplacée de 9h", source, "fr", ends_sentence=False)[-2:] == "9h"
+    assert with_punctuation("La réunion a été déplacée de 9h", source, "fr")[-3:] == "9h."
+
+
 @pytest.mark.parametrize("part", ["a", "!", "a!", ". ", "a. ", '"', ")", ":", "a.m. "])
 def test_long_texts_take_linear_time(part: str) -> None:
     text = part * (10**6 // len(part))

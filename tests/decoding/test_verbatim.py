@@ -158,6 +158,7 @@ LOST = [
     ("fr", "en", "En 2010, 500 filles de 12, 13 ou 14 ans", "girls", {n: n for n in ("2010", "500", "12", "13", "14")}),
     ("fr", "en", "de 9h à 17h, le 17 mai", "from 9 a.m., on 17 May", {"17h": "5 p.m."}),
     ("fr", "en", "de 17h30 à 18h30", "from 5:30 p.m.", {"18h30": "6:30 p.m."}),
+    ("en", "fr", "from 9 a.m. to 2:15 p.m.", "de 9h15", {"9 a.m.": "9h", "2:15 p.m.": "14h15"}),
     ("en", "fr", "Come at 9:15 a.m. or 6 p.m.", "Viens.", {"9:15 a.m.": "9h15"}),
     (
         "en",
