@@ -24,7 +24,7 @@ _LOST_QUOTES = {'"': '"', "“": '"', "«": '"', "„": '"'}
 
 
 def with_punctuation(translation: str, source: str, target_language: str | None, ends_sentence: bool = True) -> str:
-    """A complete translation with the punctuation of its source. A part that does not end a sentence gets no final mark.
+    """A complete translation with the punctuation of its source. A part within a sentence gets no final mark.
 
     >>> with_punctuation("Can you call after 5:30 p.m.", "Pouvez-vous appeler après 17h30 ?", "en")
     'Can you call after 5:30 p.m.?'
