@@ -61,7 +61,7 @@ def test_what_cannot_be_scored_is_refused() -> None:
         evaluate(short, [""])
     with pytest.raises(RegardError, match="m is not a masked language model: it translates"):
         evaluate_masked("m", random_model(kind="decoder"), TEXTS)
-    with pytest.raises(RegardError, match="nor fills masks"):
+    with pytest.raises(RegardError, match="or fill masks"):
         task_of(random_model(kind="encoder"))
 
 

@@ -14,6 +14,8 @@ from torch import Tensor
 import regard
 from regard.config import SpecialIds
 from regard.data.opus_tokenizer import OpusTokenizer
+from regard.decoding.generate import search_translations
+from regard.decoding.options import Decoding
 from regard.decoding.text_model import Model
 from regard.interop.export import export
 from regard.interop.huggingface import load_huggingface
@@ -50,8 +52,12 @@ def test_ctranslate2_has_both_vocabularies(
     source, target = tokenizer.source_side, tokenizer.target_side
     rows = [[source.token(id_) for id_ in tokenizer.encode_with_template(text)] for text in TEXTS]
     results = translator.translate_batch(rows, beam_size=1, max_decoding_length=9, min_decoding_length=0)
-    theirs = [target.decode([target.id_of(token) for token in result.hypotheses[0]]) for result in results]
-    assert theirs == separate.translate(TEXTS, beam=1, max_tokens=9)
+    theirs = [[target.id_of(token) for token in result.hypotheses[0]] for result in results]
+    ids = [tokenizer.encode_with_template(text) for text in TEXTS]
+    assert isinstance(separate.network, EncoderDecoder)
+    decoding = Decoding(beam=1, max_tokens=9)
+    found = search_translations(separate.network, separate.special, ids, decoding, tokenizer.decode)
+    assert theirs == [[*hypotheses[0].ids] for hypotheses in found]
     names = run_card_example(tmp_path / "out", monkeypatch)
     output = [target.id_of(token) for token in names["output"]]
     assert capsys.readouterr().out == f"{target.decode(output)}\n"
