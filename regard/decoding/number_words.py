@@ -29,6 +29,7 @@ _STEMS = {
 FIRST_NUMBER = 3
 """The smallest number that is looked for: there are too many ways to say one and two."""
 END_OF_NUMBERS = 100
+"""The first number that is not looked for in words."""
 
 
 def may_be_in_words(number: int, text: str, language: str) -> bool:
@@ -37,7 +38,9 @@ def may_be_in_words(number: int, text: str, language: str) -> bool:
     >>> may_be_in_words(21, "the twenty-first floor", "en"), may_be_in_words(11, "many times", "en")
     (True, False)
     """
-    if not FIRST_NUMBER <= number < END_OF_NUMBERS or language not in _STEMS:
-        return number < FIRST_NUMBER or language not in _STEMS
+    if number < FIRST_NUMBER or language not in _STEMS:
+        return True
+    if number >= END_OF_NUMBERS:
+        return False
     stems = _STEMS[language].get(number) or _STEMS[language][number // 10 * 10]
     return re.search(rf"\b(?:{stems})", text, re.IGNORECASE) is not None
