@@ -54,6 +54,8 @@ class Opened:
         dialog.dismiss()
 
     def open(self, hash_: str = "", wait: str = "main h1") -> "Opened":
+        """Load the page at an address, and wait for a selector, which the view before it must not match."""
+        self.page.goto("about:blank")
         self.page.goto(self.address + hash_)
         self.page.wait_for_selector(wait)
         return self
