@@ -160,11 +160,13 @@ class Translator:
     def _repair(self, pieces: Mapping[PieceKey, SourcePiece], translated: dict[PieceKey, list[Translation]]) -> None:
         """Correct amounts and times. Translate a piece again if its best translation lacks something: with placeholders
         for what is missing, and then in parts. What the caller's limits cut off is not missing."""
+        lacking = {}
         for key, piece in pieces.items():
-            translated[key] = self._checked(translated[key], piece)[0]
+            translated[key], missing = self._checked(translated[key], piece)
+            if missing[0] or self._is_too_short(translated[key][0], piece):
+                lacking[key] = piece
         if self.options.stop or self.options.max_tokens is not None:
             return
-        lacking = {key: piece for key, piece in pieces.items() if self._count_missing(translated[key][0], piece)}
         for repairs in (self._translate_with_placeholders(lacking, translated), self._translate_in_parts(lacking)):
             for key, translations in repairs:
                 translated[key] = self._most_complete(translated[key], translations, pieces[key])
