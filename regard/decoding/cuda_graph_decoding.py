@@ -122,9 +122,12 @@ class RecordedSearch:
         self.n_best = torch.ones_like(self.beams.length)
         self.prefix = self.lengths.repeat_interleave(self.width) if inputs.network.config.prefix else None
         self.cache = self._allocate(rows, inputs.cache_length)
+        self.rows = torch.arange(rows, device=self.tokens.device)
+        if self.width > 1:
+            self.cache.owners = self.rows[:, None].repeat(1, self.cache.length)
         step: Callable[[int], None] = self.step
         if compiled:
-            step = torch.compile(step, fullgraph=True, dynamic=False)
+            step = torch.compile(step, fullgraph=True, dynamic=False, options=_compile_options(rows))
         record = record_graph if self.tokens.is_cuda else _run_directly
         self.prefill_graph = record(self.prefill) if isinstance(self.network, EncoderDecoder) else None
         stages = cache_stages(inputs.cache_length, 1 if compiled else 4)
@@ -164,6 +167,8 @@ class RecordedSearch:
         _copy_beams(self.beams, self._initial_beams(inputs))
         if self.draws is not None and inputs.draws is not None:
             self.draws.copy_(inputs.draws)
+        if self.cache.owners is not None:
+            self.cache.owners.copy_(self.rows[:, None])
         self.n_best.fill_(n_best)
 
     def prefill(self) -> None:
@@ -203,17 +208,24 @@ class RecordedSearch:
         # Recording runs this once for every stage, including stages that are shorter than the present prompt.
         prefix = {} if self.prefix is None else {"prefix": self.prefix.clamp(max=length)}
         positions = self.positions.clamp(max=length - 1)  # a finished input may run past the end
+        owners = self.cache.owners
+        if owners is not None:
+            owners[self.rows, positions] = self.rows
         cache = self.cache.upto(length)
         logits = self.network.step(self.next_tokens[:, None], positions[:, None], cache, **prefix)[:, 0]  # [R, V]
         beams, parents = advance(self.beams, logits, self.rules, draws=self.draws)
-        if self.width > 1:
-            for buffers in cache.self_attention:
-                for buffer in buffers:
-                    buffer.copy_(buffer[parents.flatten()])
+        if owners is not None:
+            owners.copy_(owners[parents.flatten()])
         self.next_tokens.copy_(beams.live_tokens[..., -1].flatten())
         self.positions.add_(1)
         self.finished.copy_(search_has_stopped(beams, self.rules.options.length_penalty, self.n_best))
         _copy_beams(self.beams, beams)
+
+
+def _compile_options(rows: int) -> dict[str, Any]:
+    """Options of torch.compile. With one row, products are sums over weights that are read once: the compiler can then
+    fuse them with what follows, and tuning the sizes of their kernels pays off."""
+    return {"coordinate_descent_tuning": True} if rows == 1 else {}
 
 
 def _copy_beams(to: BeamState, new: BeamState) -> None:

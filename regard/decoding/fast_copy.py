@@ -159,10 +159,11 @@ def _replace_layers(layer: Layer, activation: str, dtype: torch.dtype) -> None:
         layer.cross_attention = cast("MultiHeadAttention", fused)
     if packed and feed_forward.gate is None:
         layer.feed_forward = cast("FeedForward", PackedFeedForward(feed_forward, activation, dtype))
-    elif packed:
+    else:
         for name in ("up", "gate", "down"):
             linear = getattr(feed_forward, name)
-            setattr(feed_forward, name, _linear([(linear.weight, linear.bias)], dtype, packed))
+            if linear is not None:
+                setattr(feed_forward, name, _linear([(linear.weight, linear.bias)], dtype, packed))
 
 
 class PackedLinear(nn.Module):
@@ -240,6 +241,8 @@ class JoinedLinear(nn.Module):
 
     def forward(self, x: Float[Tensor, "*B Cin"]) -> Float[Tensor, "*B Cout"]:
         """x times the weights, plus the bias."""
+        if self.bias is not None and torch.compiler.is_compiling() and x.numel() == x.size(-1):
+            return F.linear(x, self.weight) + self.bias  # one row: a sum that the compiler fuses with what follows
         return F.linear(x, self.weight, self.bias)
 
 

@@ -31,6 +31,8 @@ class AttentionCache:
     v: Float[Tensor, "B G L Dv"]
     positions: Int[Tensor, "B T"] | None = None
     """Where new keys and values are written; None if there are none, as for a source sentence."""
+    owners: Int[Tensor, "B L"] | None = None
+    """The row that holds the key and the value of each row's positions; None if each row holds its own."""
 
     @property
     def length(self) -> int:
@@ -49,7 +51,11 @@ class AttentionCache:
         rows = torch.arange(k.size(0), device=k.device)[:, None]  # [B, 1]
         self.k[rows, :, self.positions] = k.transpose(1, 2).to(self.k.dtype)  # [B, T, G, Dk]
         self.v[rows, :, self.positions] = v.transpose(1, 2).to(self.v.dtype)  # [B, T, G, Dv]
-        return self.k, self.v
+        if self.owners is None:
+            return self.k, self.v
+        positions = torch.arange(self.length, device=k.device)
+        k, v = (x[self.owners, :, positions] for x in (self.k, self.v))  # [B, L, G, D]
+        return k.transpose(1, 2), v.transpose(1, 2)
 
 
 @dataclass
@@ -62,6 +68,11 @@ class Cache:
     """Keys and values of the source, for each layer; empty in a decoder without an encoder."""
     source_mask: Tensor | None = None
     """True at the source's real positions, [B, 1, 1, S]; None if there is no padding."""
+    owners: Int[Tensor, "B L"] | None = None
+    """The row that holds each row's keys and values, by position; None if each row holds its own.
+
+    Hypotheses of a beam share those of the tokens that they have in common: reordering a beam then moves these numbers
+    instead of keys and values."""
 
     @property
     def rows(self) -> int:
@@ -76,7 +87,8 @@ class Cache:
     def upto(self, length: int) -> "Cache":
         """The first `length` positions of this cache, sharing its memory: attention then ignores the rest."""
         buffers = [KeyValueBuffer(x.k[:, :, :length], x.v[:, :, :length]) for x in self.self_attention]
-        return Cache(buffers, self.cross_attention, self.source_mask)
+        owners = None if self.owners is None else self.owners[:, :length]
+        return Cache(buffers, self.cross_attention, self.source_mask, owners)
 
     def select(self, rows: Int[Tensor, " R"], sources: Int[Tensor, " n"] | None, filled: int) -> "Cache":
         """These rows, in this order and with repetitions, and these of the sources (None: all of them).
@@ -95,7 +107,7 @@ class Cache:
 
     def layers(self, positions: Int[Tensor, "B T"]) -> list[tuple[AttentionCache, AttentionCache | None]]:
         """For each layer, its self-attention cache for new tokens at these positions, and its cross-attention cache."""
-        self_caches = [AttentionCache(x.k, x.v, positions) for x in self.self_attention]
+        self_caches = [AttentionCache(x.k, x.v, positions, self.owners) for x in self.self_attention]
         no_source: list[AttentionCache | None] = [None] * len(self_caches)
         return list(zip(self_caches, self.cross_attention or no_source, strict=True))
 
