@@ -167,7 +167,7 @@ def test_help_does_not_import_torch() -> None:
     assert done.stdout.split() == []
 
 
-KERNELS = {"regard.model.tile_attention", "regard.training.loss_kernel"}
+KERNELS = {"regard.decoding.step_attention", "regard.model.tile_attention", "regard.training.loss_kernel"}
 """Modules written in Triton, which is only bundled with PyTorch for CUDA."""
 
 

@@ -76,6 +76,12 @@ class BeamState:
         per_input = {field.name: getattr(self, field.name)[which] for field in fields(self) if field.name != "length"}
         return replace(self, **per_input)
 
+    def best(self, n_best: int) -> "BeamState":
+        """The same with only the best finished hypotheses of each input."""
+        finished = (self.finished_tokens, self.finished_scores, self.finished_penalised)
+        tokens, scores, penalised = (x[:, :n_best] for x in finished)
+        return replace(self, finished_tokens=tokens, finished_scores=scores, finished_penalised=penalised)
+
 
 def search_has_stopped(state: BeamState, alpha: float, n_best: Int[Tensor, ""] | None = None) -> Bool[Tensor, " N"]:
     """The stopping rule: no live hypothesis can still enter the best `n_best` (by default, all that are kept).

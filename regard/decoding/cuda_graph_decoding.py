@@ -35,6 +35,9 @@ STEPS_PER_CHECK = 8
 """Number of tokens between two checks of whether all inputs have finished; each check waits for the device."""
 MAX_RECORDED_SEARCHES = 16
 """Number of recorded searches that are kept for later batches."""
+MAX_RECORDED_PROMPT = 4096
+"""Maximum number of tokens of prompts that are read by a graph. Reading more keeps the GPU busy without one, and graphs
+keep their memory."""
 MAX_EXACT_BATCH = 4
 """Largest number of inputs that is not padded to a multiple of `BATCH_MULTIPLE`."""
 BATCH_MULTIPLE, LENGTH_MULTIPLE, STAGE_MULTIPLE = 16, 32, 16
@@ -64,7 +67,7 @@ class RecordedSearches:
                 self.searches.popitem(last=False)
         self.searches.move_to_end(key)
         beams = self.searches[key].run(inputs, n_best).select(torch.arange(count, device=inputs.tokens.device))
-        return [best[:n_best] for best in finished_hypotheses([beams], count, inputs.rules, None)]
+        return finished_hypotheses([beams.best(n_best)], count, inputs.rules, None)
 
 
 def _key(inputs: SearchInputs) -> tuple[Any, ...]:
@@ -129,7 +132,9 @@ class RecordedSearch:
         if compiled:
             step = torch.compile(step, fullgraph=True, dynamic=False, options=_compile_options(rows))
         record = record_graph if self.tokens.is_cuda else _run_directly
-        self.prefill_graph = record(self.prefill) if isinstance(self.network, EncoderDecoder) else None
+        is_pair = isinstance(self.network, EncoderDecoder)
+        recorded = is_pair or self.tokens.numel() <= MAX_RECORDED_PROMPT
+        self.prefill_graph = record(self.prefill) if recorded else None
         stages = cache_stages(inputs.cache_length, 1 if compiled else 4)
         self.step_graphs = {length: record(partial(step, length)) for length in stages}
 

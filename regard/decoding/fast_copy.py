@@ -27,7 +27,14 @@ from regard.decoding.decoding_state import SearchEngine
 from regard.decoding.joined_weights import WeightAndBias, join_weights
 from regard.decoding.own_network import check_regards_own
 from regard.errors import RegardError
-from regard.model.attention import MultiHeadAttention, combine_heads, fast_attention, shared_attention, split_heads
+from regard.model.attention import (
+    HAS_TRITON,
+    MultiHeadAttention,
+    combine_heads,
+    fast_attention,
+    shared_attention,
+    split_heads,
+)
 from regard.model.cache import AttentionCache
 from regard.model.layers import ACTIVATIONS, FeedForward, Layer
 from regard.model.masks import BiasedMask, Mask
@@ -45,6 +52,8 @@ ONEDNN_ACTIVATIONS = {
 """oneDNN's names for the activations of `regard.model.layers`."""
 MAX_PLAIN_SCORES = 4096
 """Queries × keys up to which plain matrix products are faster than a fused kernel."""
+MAX_KERNEL_KEYS, MAX_KERNEL_WIDTH = 1024, 256
+"""Maximum number of keys and head width for `step_attention`: more keys need more than one program per head."""
 
 
 class FastCopy(Transformer):
@@ -274,6 +283,7 @@ class FusedAttention(nn.Module):
         cache: AttentionCache | None = None,
     ) -> Float[Tensor, "R T C"]:
         """As `MultiHeadAttention`."""
+        owners = None
         if self.cross:
             q = self.q_norm(split_heads(self.q(query), self.heads))
             k, v = (cache.k, cache.v) if cache is not None else self.keys_and_values(cast("Tensor", key))
@@ -284,8 +294,18 @@ class FusedAttention(nn.Module):
             )
             q, k = self.q_norm(q), self.k_norm(k)
             q, k = (q, k) if rotary is None else (rotate(q, rotary), rotate(k, rotary))
-            k, v = (k, v) if cache is None else cache.put(k, v)
-        output = shared_attention(q, k, v, mask, scale=self.scale, attend=plain_attention)  # [R, H, T, Dv]
+            if cache is not None and runs_in_one_kernel(q, cache.k, mask):
+                cache.write(k, v)
+                k, v, owners = cache.k, cache.v, cache.owners
+            elif cache is not None:
+                k, v = cache.put(k, v)
+        if cache is not None and runs_in_one_kernel(q, k, mask):
+            from regard.decoding.step_attention import step_attention  # needs Triton, which only CUDA builds have
+
+            scale = 1 / math.sqrt(q.size(-1)) if self.scale is None else self.scale
+            output = step_attention(q, k, v, owners, cast("Tensor | None", mask), scale)  # [R, H, 1, Dv]
+        else:
+            output = shared_attention(q, k, v, mask, scale=self.scale, attend=plain_attention)  # [R, H, T, Dv]
         return cast("Tensor", self.out(combine_heads(output)))
 
     def keys_and_values(
@@ -303,6 +323,13 @@ def _linear(layers: Sequence[WeightAndBias], dtype: torch.dtype, packed: bool) -
     if packed:
         return QuantisedLinear(layers) if dtype == torch.int8 else PackedLinear(layers, dtype)
     return JoinedLinear(layers, dtype)
+
+
+def runs_in_one_kernel(q: Float[Tensor, "R H T Dk"], k: Float[Tensor, "B G S Dk"], mask: Mask) -> bool:
+    """Whether `step_attention` computes this attention: one query per row, on a GPU, over a cache of usual length."""
+    supported = q.is_cuda and HAS_TRITON and q.size(2) == 1 and q.size(3) <= MAX_KERNEL_WIDTH
+    is_plain = mask is None or (isinstance(mask, Tensor) and mask.dim() == 4 and mask.size(1) == 1)
+    return supported and is_plain and k.size(2) <= MAX_KERNEL_KEYS
 
 
 def plain_attention(

@@ -13,27 +13,35 @@ from torch import Tensor
 def losses_and_gradients(logits: Tensor, labels: Tensor, smoothing: float) -> Tensor:
     """As `regard.training.loss.losses_and_gradients`, for logits with contiguous rows."""
     losses = torch.empty(len(logits), dtype=torch.float32, device=logits.device)
-    _row[(len(logits),)](logits, labels, losses, logits.stride(0), logits.size(1), smoothing, BLOCK=8192, num_warps=8)
+    _row[(len(logits),)](
+        logits, labels, losses, logits.stride(0), logits.size(1), smoothing, smoothing > 0, BLOCK=4096, num_warps=8
+    )
     return losses
 
 
 @triton.jit
-def _row(logits, labels, losses, stride, outputs, smoothing, BLOCK: tl.constexpr):
+def _row(logits, labels, losses, stride, outputs, smoothing, SMOOTHED: tl.constexpr, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     logits += row * stride
     label = tl.load(labels + row)
     counts = label >= 0
-    top, powers, total, label_logit = -1e30, 0.0, 0.0, 0.0
+    label_logit = tl.load(logits + tl.maximum(label, 0)).to(tl.float32)  # the second loop overwrites it
+    # Each column of the block has its own maximum and sum: threads meet once per row instead of once per block.
+    tops = tl.full([BLOCK], -1e30, tl.float32)
+    powers, total = tl.zeros([BLOCK], tl.float32), tl.zeros([BLOCK], tl.float32)
     for begin in range(0, outputs, BLOCK):
         column = begin + tl.arange(0, BLOCK)
         x = tl.load(logits + column, mask=column < outputs, other=float("-inf")).to(tl.float32)
-        total += tl.sum(tl.where(column < outputs, x, 0.0), 0)
-        label_logit += tl.sum(tl.where(column == label, x, 0.0), 0)  # not read later: the second loop overwrites it
-        new_top = tl.maximum(top, tl.max(x, 0))
-        powers = powers * tl.exp(top - new_top) + tl.sum(tl.exp(x - new_top), 0)
-        top = new_top
-    log_sum = top + tl.log(powers)
-    loss = log_sum - (1.0 - smoothing) * label_logit - smoothing * total / outputs
+        if SMOOTHED:
+            total += tl.where(column < outputs, x, 0.0)
+        new_tops = tl.maximum(tops, x)
+        powers = powers * tl.exp(tops - new_tops) + tl.exp(x - new_tops)
+        tops = new_tops
+    top = tl.max(tops, 0)
+    log_sum = top + tl.log(tl.sum(powers * tl.exp(tops - top), 0))
+    loss = log_sum - (1.0 - smoothing) * label_logit
+    if SMOOTHED:
+        loss -= smoothing * tl.sum(total, 0) / outputs
     tl.store(losses + row, tl.where(counts, loss, 0.0))
     for begin in range(0, outputs, BLOCK):
         column = begin + tl.arange(0, BLOCK)
