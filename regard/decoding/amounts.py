@@ -1,4 +1,5 @@
-"""Numbers and prices in translations: the value and the currency of the source, written as the target language does.
+"""Numbers, prices and measurements in translations: the value, the currency and the unit of the source, written as the
+target language does.
 
 Small models translate the words around a number well, but write 2 500 000 in English, or dollars for euros. What is
 doubtful is left alone: numbers without a sign or groups that were copied (Python 3.11), and numbers in words. A number
@@ -11,8 +12,8 @@ from dataclasses import dataclass
 from itertools import islice
 
 from regard.decoding.number_words import END_OF_NUMBERS, FIRST_NUMBER, may_be_in_words
+from regard.decoding.units import NUMBER_SPACES, UNIT_LANGUAGES, Unit, unit_of, unit_pattern
 
-NUMBER_SPACES = " \u00a0\u202f"
 CURRENCY_SIGNS = "€$£¥"
 CURRENCY_NAME = re.compile(
     r"\b(?:EUR|USD|GBP|JPY|euros?|dollars?|pounds?|livres?|pfund|bucks?|quid|yens?|cents?|centimes?)\b", re.IGNORECASE
@@ -23,8 +24,13 @@ MAGNITUDE = re.compile(
     re.IGNORECASE,
 )
 """A word for a round number or a small coin: the number may be written in words."""
+MINUS_SIGNS = "−-"
+_NEGATIVE = re.compile(r"[-−–]\s?\Z|\b(?:minus|moins|below|sous|under|less)\b", re.IGNORECASE)
+"""What is before a negative number."""
 MIN_PRICE = 10
 """The smallest price that a translation must have in digits."""
+CONTEXT_CHARACTERS = 20
+"""Characters before a number that are searched for what it belongs to."""
 MAX_DIGITS = 20
 """Digits of the longest number that is looked for."""
 MAX_AMOUNTS = 100
@@ -32,6 +38,16 @@ MAX_AMOUNTS = 100
 
 TIME_UNIT = r"\s?(?i:h(?:eures?)?\b|[ap]\.?\s?m\b|o['’]clock|uhr\b)"
 """What follows a number that is a time of day, or a number of hours: see `regard.decoding.clock_times`."""
+_BEFORE_DURATION = re.compile(
+    r"\b(?:pendant|durant|dur[eé]\w*|dormi\w*|en|dans|toutes\sles|il\sy\sa|sous|(?:moins|plus)\sde|reste\w*|faut|prend\w*"
+    r"|for|within|in|takes?|took|last(?:s|ed)?|slept|every|than)\s\Z",
+    re.IGNORECASE,
+)
+"""What is before a number of hours that is no time of day."""
+_MINUTES_AFTER = re.compile(r"\s?\d{1,2}\s?mi?n\b")
+"""What is after it."""
+FIRST_HOUR_OF_NO_DAY = 24
+"""The smallest number of hours that is no time of day."""
 _LATER_TIME = re.compile(rf"(?:(?:,\s|\s(?:et|à|ou|and|to|or|und|bis|oder)\s|\s?[-–]\s?)\d{{1,2}}){{1,3}}{TIME_UNIT}")
 """What follows a number that is the first of several times, as in *between 6 and 8 p.m.*"""
 _IDENTIFIED = re.compile(r"(?:\b[A-Z]{3,}|\bn[°º]|\b[Nn]o\.?|\b[Tt][ée]l\.?|#)\s?:?\s?\Z")
@@ -96,7 +112,7 @@ class NumberFormat:
         return (re.sub(r"\D", "", match["whole"]), (match["decimals"] or "").rstrip("0")) if match else None
 
     def write(self, amount: "Amount", with_sign: bool = True) -> str:
-        """An amount in this format."""
+        """A number in this format, with its currency sign but without its unit."""
         whole = amount.whole
         if amount.is_grouped:
             whole = re.sub(r"(?<=\d)(?=(?:\d{3})+$)", self.group, whole)
@@ -120,7 +136,7 @@ def number_format(language: str | None) -> NumberFormat | None:
 
 @dataclass(frozen=True)
 class Amount:
-    """A number in a source, perhaps with a currency sign."""
+    """A number in a source, perhaps with a currency sign or a unit."""
 
     text: str
     whole: str
@@ -129,7 +145,8 @@ class Amount:
     sign: str
     is_grouped: bool
     """Whether its thousands are separated."""
-    is_percentage: bool
+    unit: Unit | None = None
+    is_negative: bool = False
 
     @property
     def value(self) -> Value:
@@ -137,9 +154,23 @@ class Amount:
         return self.whole, self.decimals.rstrip("0")
 
     @property
-    def has_unit(self) -> bool:
+    def is_quantity(self) -> bool:
         """Whether it certainly is a quantity, and not the number of a version or a room."""
-        return bool(self.sign) or self.is_grouped or self.is_percentage
+        return bool(self.sign) or self.is_grouped or self.unit is not None
+
+    def written(self, target_format: NumberFormat) -> str:
+        """The amount in a format, with its currency sign or unit."""
+        number = ("-" if self.is_negative else "") + target_format.write(self)
+        return number if self.unit is None else self.unit.written_after(number, target_format.language)
+
+    def named(self, source_format: NumberFormat) -> str:
+        """The amount in the format of its source, with the name of its unit."""
+        number = ("-" if self.is_negative else "") + source_format.write(self)
+        return number if self.unit is None else self.unit.named_after(number, source_format.language)
+
+    def lacks_unit(self, translation: str, language: str) -> bool:
+        """Whether a translation lacks the unit, by whatever number."""
+        return self.unit is not None and not self.unit.is_in(translation, language)
 
     def is_needed(self, translation: str, language: str) -> bool:
         """Whether a translation into a language that does not have it as a number lacks it."""
@@ -173,6 +204,10 @@ class WrittenNumber:
         formats = (ENGLISH, FRENCH, GERMAN, NumberFormat("", " ", ".", True))
         return {value for each_format in formats if (value := each_format.read(self.number))}
 
+    def has_unit(self, unit: Unit | None, language: str) -> bool:
+        """Whether a unit follows it."""
+        return unit is None or unit.is_at(self.match.end(), self.match.string, language)
+
 
 def amounts(text: str, text_format: NumberFormat) -> Iterator[Amount]:
     """The numbers of a text that its translation must keep: prices, and numbers from 3.
@@ -181,22 +216,50 @@ def amounts(text: str, text_format: NumberFormat) -> Iterator[Amount]:
     ['3', '1 249,99 €', '2024']
     """
     pattern = (
-        rf"{_BEFORE_NUMBER}(?<!\d[{NUMBER_SPACES}{CURRENCY_SIGNS}])(?:(?P<before>[{CURRENCY_SIGNS}])[{NUMBER_SPACES}]?)?(?<![\w.,])"
-        rf"{text_format.pattern}(?![.,:/-]?\w)(?![{NUMBER_SPACES}{CURRENCY_SIGNS}]\d)(?!{TIME_UNIT})"
-        rf"(?:[{NUMBER_SPACES}]?(?P<after>[{CURRENCY_SIGNS}])(?!\d)|(?P<percent>[{NUMBER_SPACES}]?%))?"
+        rf"(?:(?<!\S)[{MINUS_SIGNS}]|{_BEFORE_NUMBER})(?<!\d[{NUMBER_SPACES}{CURRENCY_SIGNS}])"
+        rf"(?:(?P<before>[{CURRENCY_SIGNS}])[{NUMBER_SPACES}]?)?(?<![\w.,])"
+        rf"{text_format.pattern}(?:{unit_pattern(text_format.language)}"
+        rf"|(?![.,:/-]?\w)(?![{NUMBER_SPACES}{CURRENCY_SIGNS}]\d)(?!{TIME_UNIT})"
+        rf"(?:[{NUMBER_SPACES}]?(?P<after>[{CURRENCY_SIGNS}])(?!\d))?)"
     )
     spaced = _DOTTED_GROUPS.sub(lambda match: match[0].replace(".", " "), text) if text_format.group == " " else text
     for match in re.finditer(pattern, spaced):
         whole, decimals = re.sub(r"\D", "", match["whole"]), match["decimals"] or ""
         sign = match["before"] or match["after"] or ""
+        if (match["unit"] or match["attached_unit"]) == "h" and not _is_duration(match):
+            continue
+        unit = unit_of(match, text_format.language) if not _is_ordinal_or_coordinate(match) else None
         is_ambiguous = len(decimals) == 3 and len(whole) <= 3  # thousands, as another language writes them
-        is_large = len(whole + decimals) <= MAX_DIGITS and (int(whole) >= FIRST_NUMBER or decimals != "")
-        is_name = _IDENTIFIED.search(text[: match.start()][-20:]) is not None
-        is_time = len(whole) <= 2 and not sign and _LATER_TIME.match(text, match.end()) is not None
-        is_part = _is_part_of_number(match)
-        if (sign or is_large) and not (is_ambiguous or is_name or is_time or is_part):
-            amount = text[match.start() : match.end()].removesuffix(match["percent"] or "")
-            yield Amount(amount, whole, decimals, sign, whole != match["whole"], match["percent"] is not None)
+        is_short = len(whole + decimals) <= MAX_DIGITS
+        is_checked = is_short and (sign or unit or int(whole) >= FIRST_NUMBER or decimals)
+        is_name = unit is None and _IDENTIFIED.search(_before(match)) is not None
+        is_time = len(whole) <= 2 and not (sign or unit) and _LATER_TIME.match(text, match.end()) is not None
+        is_part = (unit is None or match[0].endswith("%")) and _is_part_of_number(match)
+        if is_checked and not (is_ambiguous or is_name or is_time or is_part):
+            is_negative = unit is not None and match[0][0] in MINUS_SIGNS
+            start = match.start() if is_negative or match[0][0] not in MINUS_SIGNS else match.start() + 1
+            end = match.end() if sign or unit else max(match.end("whole"), match.end("decimals"))
+            yield Amount(text[start:end], whole, decimals, sign, whole != match["whole"], unit, is_negative)
+
+
+def _before(match: re.Match[str]) -> str:
+    """The last characters before a match."""
+    return match.string[max(0, match.start() - CONTEXT_CHARACTERS) : match.start()]
+
+
+def _is_ordinal_or_coordinate(match: re.Match[str]) -> bool:
+    """Whether a number with a degree sign may number a paragraph, as in 1° Les meubles, or belong to coordinates."""
+    if not match[0].endswith("°"):
+        return False
+    is_first = not re.search(r"\w", _before(match)) and match[0][0] not in MINUS_SIGNS
+    return re.compile(r"\s+\w|\d" if is_first else r"\s?\d").match(match.string, match.end()) is not None
+
+
+def _is_duration(match: re.Match[str]) -> bool:
+    """Whether a number of hours certainly is no time of day: 48 h, in 3 h, 2 h 10 min."""
+    is_no_time = len(match["whole"]) > 2 or int(match["whole"]) >= FIRST_HOUR_OF_NO_DAY or bool(match["decimals"])
+    has_minutes = _MINUTES_AFTER.match(match.string, match.end()) is not None
+    return is_no_time or has_minutes or _BEFORE_DURATION.search(_before(match)) is not None
 
 
 def _is_part_of_number(match: re.Match[str]) -> bool:
@@ -204,8 +267,8 @@ def _is_part_of_number(match: re.Match[str]) -> bool:
     text, whole = match.string, match["whole"]
     if len(whole) <= 3 and _SPLIT_AFTER.match(text, match.end()):
         return True
-    ends = len(whole) == 3 or match["percent"] is not None or _MAGNITUDE_AFTER.match(text, match.end()) is not None
-    return ends and _SPLIT_BEFORE.search(text[: match.start()][-6:]) is not None
+    ends = len(whole) == 3 or match[0].endswith("%") or _MAGNITUDE_AFTER.match(text, match.end()) is not None
+    return ends and _SPLIT_BEFORE.search(_before(match)) is not None
 
 
 def missing_short_prices(translation: str, source: str, target_format: NumberFormat) -> dict[str, str]:
@@ -248,8 +311,19 @@ def with_amounts(
         is_sign_elsewhere = bool(amount.sign) and translation.count(amount.sign) >= source.count(amount.sign)
         start, end = number.match.span()
         corrected = _corrected(number, amount, names_currency or is_sign_elsewhere, target_format)
+        has_unit = number.has_unit(amount.unit, target_format.language)
+        if amount.is_negative and has_unit and not _NEGATIVE.search(_before(number.match)):
+            corrected = "-" + corrected
+        if amount.unit is not None:
+            translation = amount.unit.with_symbol(translation, end, target_format.language)
         translation = translation[:start] + corrected + translation[end:]
-    return translation, [amount for amount in missing if amount.is_needed(translation, target_format.language)]
+    knows_units = {source_format.language, target_format.language} <= UNIT_LANGUAGES
+    return translation, [
+        amount
+        for amount in expected
+        if (knows_units and amount.lacks_unit(translation, target_format.language))
+        or (amount in missing and amount.is_needed(translation, target_format.language))
+    ]
 
 
 def _with_only_currency(translation: str, source: str) -> str:
@@ -265,6 +339,11 @@ def _pairs(
 ) -> tuple[list[tuple[Amount, WrittenNumber]], list[Amount]]:
     """Each amount with the number that is most certainly its translation, and the amounts without one."""
     is_read_as: tuple[Callable[[Amount, WrittenNumber], bool], ...] = (
+        lambda amount, number: (
+            target_format.read(number.number) == amount.value
+            and number.sign == amount.sign
+            and number.has_unit(amount.unit, target_format.language)
+        ),
         lambda amount, number: target_format.read(number.number) == amount.value and number.sign == amount.sign,
         lambda amount, number: target_format.read(number.number) == amount.value and number.sign != "",
         lambda amount, number: target_format.read(number.number) == amount.value,
@@ -284,7 +363,7 @@ def _pairs(
 
 def _corrected(number: WrittenNumber, amount: Amount, has_currency: bool, target_format: NumberFormat) -> str:
     """What to write for an amount; `has_currency` if the translation has its currency elsewhere, as in 15 euros."""
-    is_readable = target_format.read(number.number) == amount.value or not amount.has_unit
+    is_readable = target_format.read(number.number) == amount.value or not amount.is_quantity
     is_large = _MAGNITUDE_AFTER.match(number.match.string, number.match.end()) is not None
     needs_no_sign = has_currency or (is_large and not target_format.sign_first)
     has_sign = not amount.sign or number.sign == amount.sign or (not number.sign and needs_no_sign)

@@ -6,6 +6,7 @@ lack the half of the day (between 6 and 8 p.m.).
 
 import re
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from regard.decoding.number_words import FIRST_NUMBER, may_be_in_words
 
@@ -53,6 +54,26 @@ _IN_WORDS = re.compile(
 """Words for a time or a part of the day: what they belong to is left alone."""
 _LATE = re.compile(r"\b(?:afternoon|evening|tonight|night|dinner|soirée|soir|nuit|après-midi|dîner)\b", re.IGNORECASE)
 """Words for a part of the day after noon."""
+_ALWAYS = re.compile(
+    r"(?<![\w/.,-])(?:(?P<hours>24\s?h(?:eures)?\s?/\s?24)(?:(?:\s?,|\set|\s?-|\s?/)?\s?(?P<daily>7\s?j(?:ours)?\s?/\s?7))?"
+    r"|(?P<days>7\s?j(?:ours)?\s?/\s?7)|(?P<always>24/7))(?![\w/]|[.,]\d)",
+    re.IGNORECASE,
+)
+"""French and English for all hours of the day, all days of the week, or both."""
+_WRITTEN_ALWAYS = {
+    "en": {"hours": "24 hours a day", "days": "7 days a week", "both": "24/7"},
+    "fr": {"hours": "24h/24", "days": "7j/7", "both": "24h/24 et 7j/7"},
+}
+_ALWAYS_IN_WORDS = {
+    "en": re.compile(
+        r"(?<!\d)24\s?/\s?7(?!\d)|hours (?:a|per|every) day|\bclock\b|day and night|days (?:a|per) week|every day"
+        r"|\bdaily",
+        re.IGNORECASE,
+    ),
+    "fr": re.compile(
+        r"\b24 ?h\w* ?(?:/|sur) ?24|\bjour et nuit|jours sur (?:7|sept)|7 ?j ?/ ?7|tous les jours", re.IGNORECASE
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -165,6 +186,21 @@ def with_clock_times(
         if _is_wrong(pair, time, in_words, is_late):
             translation = _replaced(translation, pair.match, write_time(time, target_language))
     return translation, missing
+
+
+def missing_always(translation: str, source: str, target_language: str) -> dict[str, str]:
+    """What of a source means all hours or days and is missing from its translation, as the target language writes it.
+
+    >>> missing_always("The shop is open 24:/24.", "Le magasin est ouvert 24h/24 et 7j/7.", "en")
+    {'24h/24 et 7j/7': '24/7'}
+    """
+    if _ALWAYS_IN_WORDS[target_language].search(translation):
+        return {}
+    missing = {}
+    for match in islice(_ALWAYS.finditer(source), MAX_TIMES):
+        kind = "hours" if match["hours"] and not match["daily"] else "days" if match["days"] else "both"
+        missing[match[0]] = _WRITTEN_ALWAYS[target_language][kind]
+    return missing
 
 
 def _without(text: str, times: list[ClockTime]) -> str:

@@ -30,7 +30,7 @@ from regard.decoding.sentence_parts import halves, has_clauses, separate_parts, 
 from regard.decoding.sentence_splitter import ends_with_mark, has_words, needs_space_after, sentences
 from regard.decoding.source_text import in_sentence_case, is_in_capitals, plain_forms
 from regard.decoding.text_stream import text_before_stop
-from regard.decoding.verbatim import check_verbatim, with_placeholders, without_placeholders
+from regard.decoding.verbatim import check_verbatim, with_names_of_units, with_placeholders, without_placeholders
 from regard.model.transformer import Decoder, EncoderDecoder
 
 BATCH_TOKENS = 16_384
@@ -167,19 +167,36 @@ class Translator:
                 lacking[key] = piece
         if self.options.stop or self.options.max_tokens is not None:
             return
-        for repairs in (self._translate_with_placeholders(lacking, translated), self._translate_in_parts(lacking)):
+        for repairs in (
+            self._translate_with_names_of_units(lacking, translated),
+            self._translate_with_placeholders(lacking, translated),
+            self._translate_in_parts(lacking),
+        ):
             for key, translations in repairs:
                 translated[key] = self._most_complete(translated[key], translations, pieces[key])
                 if not self._count_missing(translated[key][0], pieces[key]):
                     del lacking[key]
+
+    def _translate_with_names_of_units(
+        self, pieces: Mapping[PieceKey, SourcePiece], translated: Mapping[PieceKey, list[Translation]]
+    ) -> Iterator[tuple[PieceKey, list[Translation]]]:
+        """Translations of pieces in which names replace the symbols of units that their best translations lack."""
+        texts = {
+            key: with_names_of_units(piece.core, self._missing(translated[key], piece), self.language)
+            for key, piece in pieces.items()
+        }
+        sources = {
+            key: self._encode(pieces[key].target_code + text) for key, text in texts.items() if text != pieces[key].core
+        }
+        for batch in self._translate_batches(sources):
+            yield from batch.items()
 
     def _translate_with_placeholders(
         self, pieces: Mapping[PieceKey, SourcePiece], translated: Mapping[PieceKey, list[Translation]]
     ) -> Iterator[tuple[PieceKey, list[Translation]]]:
         """Translations of pieces in which placeholders replace what their best translations lack."""
         replaced = {
-            key: with_placeholders(piece.core, self._checked(translated[key][:1], piece)[1][0])
-            for key, piece in pieces.items()
+            key: with_placeholders(piece.core, self._missing(translated[key], piece)) for key, piece in pieces.items()
         }
         sources = {
             key: self._encode(pieces[key].target_code + text)
@@ -232,7 +249,11 @@ class Translator:
 
     def _count_missing(self, translation: Translation, piece: SourcePiece) -> int:
         """How much of its source a translation certainly lacks; all words that a short one lacks count as one."""
-        return len(self._checked([translation], piece)[1][0]) + self._is_too_short(translation, piece)
+        return len(self._missing([translation], piece)) + self._is_too_short(translation, piece)
+
+    def _missing(self, translations: list[Translation], piece: SourcePiece) -> dict[str, str]:
+        """What the best of some translations lacks of its source, as the target language writes it."""
+        return self._checked(translations[:1], piece)[1][0]
 
     def _is_too_short(self, translation: Translation, piece: SourcePiece) -> bool:
         """Whether a translation of a long source ended too early to have all its words, in any script."""

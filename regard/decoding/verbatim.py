@@ -8,12 +8,17 @@ translated again, with a placeholder for what was lost: the bundled translators 
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 
-from regard.decoding.amounts import NUMBER_SPACES, missing_short_prices, number_format, with_amounts
-from regard.decoding.clock_times import TIME_LANGUAGES, with_clock_times
+from regard.decoding.amounts import MAX_AMOUNTS, amounts, missing_short_prices, number_format, with_amounts
+from regard.decoding.clock_times import TIME_LANGUAGES, missing_always, with_clock_times
+from regard.decoding.units import NUMBER_SPACES, UNIT_LANGUAGES
 
+FRACTIONS = "½⅓⅔¼¾⅛"
+SMALL_DIGITS = "⁰¹²³⁴⁵⁶⁷⁸⁹₀₁₂₃₄₅₆₇₈₉"
+"""What is copied in formulas: CO₂, x²."""
 # Possessive quantifiers: long words take linear time.
 _CANDIDATE = re.compile(
     r"(?P<code_span>`[^`\s](?:[^`\n]{0,100})`)"
@@ -26,6 +31,9 @@ _CANDIDATE = re.compile(
     r"|\d{3}-\d{4}|\d{3}[.-]\d{3}[.-]\d{4})"
     r"(?![.,-]?\w)"
     r"|(?<![\w.,:/+-])(?P<date>\d{1,2}/\d{1,2}/\d{2,4}|\d{4}-\d{2}-\d{2})(?![.,:/-]?\w)"
+    rf"|(?P<fraction>(?<![\w.,])\d*+[{FRACTIONS}](?!\w))"
+    rf"|(?<!\w)(?P<formula>(?-i:(?:(?:(?:[A-Z][a-z]?){{1,4}}|[a-z]{{1,2}}|\d{{1,3}})[{SMALL_DIGITS}]{{1,3}}){{1,6}}"
+    r"(?:[A-Z][a-z]?){0,4}))(?!\w)"
     r"|(?<![\w.:-])(?P<code>(?-i:[A-Z][A-Z\d]*+(?:-[A-Z\d]++)*+))(?![\w-])",
     re.IGNORECASE,
 )
@@ -38,6 +46,13 @@ _FILE_ENDING = re.compile(
 _VERSION = re.compile(r"v?(?!\d{1,3}(?:\.\d{3})+$)\d{1,4}(?:\.\d{1,4}){2,}", re.IGNORECASE)
 """The number of a version or a computer, or a date, but not thousands as in 1.500.000."""
 _DIGIT = re.compile(r"\d")
+_UNIT_WITH_POWER = re.compile("[kcdm]?m[²³]")
+"""A unit, which has names too: see `regard.decoding.units`."""
+_FRACTION_IN_WORDS = re.compile(
+    r"\d[./,]\d|\b(?:hal(?:f|ves)|demie?s?|moitié|third|tiers|quarter|quart|three|trois|deux|two|eighth|huitième)",
+    re.IGNORECASE,
+)
+"""Words and numbers that may say a fraction."""
 _PLACEHOLDER = re.compile(r"(?P<code>X\d++)(?P<end>(?:\s?[ap]\.?m\b)?\.?)")
 """A code, also one without a space before it (EURX1), and what would be too much after 6 p.m."""
 MAX_PLACEHOLDERS = 9
@@ -56,6 +71,8 @@ def verbatim_parts(text: str) -> list[str]:
 def _verbatim(text: str) -> Iterator[str]:
     for part in _CANDIDATE.finditer(text):
         if part["dotted"] and not (_FILE_ENDING.search(part[0]) or _VERSION.fullmatch(part[0])):
+            continue
+        if part["formula"] and _UNIT_WITH_POWER.fullmatch(part[0]):
             continue
         if part["code"] and not _DIGIT.search(part[0]):
             continue
@@ -79,18 +96,20 @@ def check_verbatim(
     >>> check_verbatim("See the filer.pdf for $15.", "Voir fichier.pdf pour 15 €.", "fr", "en")
     CheckedTranslation(text='See the filer.pdf for €15.', missing={'fichier.pdf': 'fichier.pdf'})
     """
-    missing = {part: part for part in Counter(verbatim_parts(source)) - Counter(verbatim_parts(translation))}
+    missing = {
+        part: part
+        for part in Counter(verbatim_parts(source)) - Counter(verbatim_parts(translation))
+        if part[-1] not in FRACTIONS or not _FRACTION_IN_WORDS.search(translation)
+    }
     source_format, target_format = number_format(source_language), number_format(target_language)
     if source_format and target_format:
-        translation, missing_amounts = with_amounts(translation, source, source_format, target_format)
-        missing |= {amount.text: target_format.write(amount) for amount in missing_amounts}
-        if {source_format.language, target_format.language} == TIME_LANGUAGES:
+        languages = source_format.language, target_format.language
+        if set(languages) == TIME_LANGUAGES:
+            translation, missing_times = with_clock_times(translation, source, *languages)
+            missing |= missing_times | missing_always(translation, source, languages[1])
             missing |= missing_short_prices(translation, source, target_format)
-        if {source_format.language, target_format.language} == TIME_LANGUAGES:
-            translation, missing_times = with_clock_times(
-                translation, source, source_format.language, target_format.language
-            )
-            missing |= missing_times
+        translation, missing_amounts = with_amounts(translation, source, source_format, target_format)
+        missing |= {amount.text: amount.written(target_format) for amount in missing_amounts}
     return CheckedTranslation(translation, missing)
 
 
@@ -105,11 +124,28 @@ def with_placeholders(source: str, missing: Mapping[str, str]) -> tuple[str, dic
     placeholders = dict(zip(unused, missing, strict=False)) if len(missing) <= MAX_PLACEHOLDERS else {}
     if not placeholders:
         return source, {}
-    codes_of = {part: code for code, part in placeholders.items()}
-    parts = "|".join(map(re.escape, sorted(codes_of, key=len, reverse=True)))
-    pattern = rf"(?<!\w)(?<!\d[.,{NUMBER_SPACES}])(?:{parts})(?![.,{NUMBER_SPACES}]?\d)(?!\w)"
-    text = re.sub(pattern, lambda match: codes_of[match[0]], source)
+    text = _replaced(source, {part: code for code, part in placeholders.items()})
     return text, {code: missing[part] for code, part in placeholders.items()} if text != source else {}
+
+
+def with_names_of_units(source: str, missing: Collection[str], language: str | None) -> str:
+    """The source with the names of units in what is missing, which models translate better than symbols.
+
+    >>> with_names_of_units("20 cl de lait, 1 kg de riz", {"20 cl"}, "fr")
+    '20 centilitres de lait, 1 kg de riz'
+    """
+    source_format = number_format(language)
+    if source_format is None or source_format.language not in UNIT_LANGUAGES:
+        return source
+    found = islice(amounts(source, source_format), MAX_AMOUNTS)
+    return _replaced(source, {each.text: each.named(source_format) for each in found if each.text in missing})
+
+
+def _replaced(source: str, replacements: Mapping[str, str]) -> str:
+    """The source with a replacement for each of some parts, where it is no part of a longer number or word."""
+    parts = "|".join(map(re.escape, sorted(replacements, key=len, reverse=True)))
+    pattern = rf"(?<!\w)(?<!\d[.,{NUMBER_SPACES}])(?:{parts})(?!(?<=\d)[.,{NUMBER_SPACES}]?\d)(?!\w)"
+    return re.sub(pattern, lambda match: replacements[match[0]], source) if parts else source
 
 
 def without_placeholders(translation: str, placeholders: Mapping[str, str]) -> str:

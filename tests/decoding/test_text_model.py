@@ -399,6 +399,12 @@ def test_long_runs_of_emoji_take_linear_time() -> None:
         "1.",
         "€1",
         "+1 23 45 ",
+        "8 h ",
+        "AAA 8 ",
+        "-5° ",
+        "1½",
+        "CO₂",
+        "24/7 ",
     ],
 )
 def test_what_must_be_kept_is_found_in_linear_time(part: str) -> None:

@@ -7,7 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.decoding.amounts import ENGLISH, FRENCH, GERMAN, Amount, NumberFormat, amounts, number_format, with_amounts
-from regard.decoding.verbatim import check_verbatim, verbatim_parts, with_placeholders, without_placeholders
+from regard.decoding.verbatim import (
+    check_verbatim,
+    verbatim_parts,
+    with_names_of_units,
+    with_placeholders,
+    without_placeholders,
+)
 
 CORRECTED = [
     ("fr", "en", "Ça coûte 1 249,99 € au lieu de 1 600 €.", "It costs $1 249.99 instead of $1 600.00.",
@@ -55,6 +61,13 @@ CORRECTED = [
     ("fr", "en", "1.250.000 habitants et 1.250,50 €", "1,250,000 people and 1,250.50 €",
      "1,250,000 people and 1,250.50 €"),
     ("fr", "en", "Il me doit 1.500 euros.", "He owes me 1.500 euros.", "He owes me 1,500 euros."),
+    ("fr", "en", "dans 500 m", "in 500 M.", "in 500 m."),
+    ("fr", "en", "Il pèse 12 mg ou 12 Kg.", "It weighs 12 Mg or 12 KG.", "It weighs 12 mg or 12 kg."),
+    ("fr", "en", "3,5 Mo, 16 Go, 450 ko et 2 To", "3.5 Mo, 16GO, 450 ko and 2 To", "3.5 MB, 16GB, 450 KB and 2 TB"),
+    ("en", "fr", "RAM: 16 GB; 3.5MB", "RAM : 16 GB ; 3,5 MB", "RAM : 16 Go ; 3,5 Mo"),
+    ("fr", "en", "1 013 hPa et 85 dB", "1 013 HPa and 85 DB", "1,013 hPa and 85 dB"),
+    ("fr", "en", "1\u202f200\u202fm²", "1 200 M²", "1,200 m²"),
+    ("fr", "en", "Il fait -15° ici.", "It is 15° here.", "It is -15° here."),
     ("en", "fr", "$12/kg or $850 / month", "12/kg $ ou 850 $ / mois", "12 $/kg ou 850 $ / mois"),
 ]  # fmt: skip
 UNCHANGED = [
@@ -74,6 +87,28 @@ UNCHANGED = [
     ("fr", "en", "1 million $ (£480,000)", "$1 million (£480,000)"),
     ("fr", "en", "1 200 $", "1,200 bucks"),
     ("fr", "en", "entre 10 et 20 €", "between €10 and €20"),
+    ("fr", "en", "500 m, 20 cl, 30 s, 5 min, 2 kg", "500 meters, 20 centilitres, 30 seconds, five minutes, two kilos"),
+    ("fr", "en", "12 m², 3 m³, 20 km²", "12 square meters, 3 cubic metres, 20 km2"),
+    ("fr", "en", "50 km/h et 80 %", "50 km per hour and 80 per cent"),
+    ("en", "fr", "50 km/h, 80%, 1.5 L", "50 kilomètres à l'heure, 80 pour cent, 1,5 L"),
+    ("fr", "en", "de 5 à 12 °C, 2 m x 3 m, 10 et 15 km", "from 5 to 12°C, 2 x 3 m, 10 and 15 km"),
+    ("en", "fr", "a 5-km run of 10 km", "une course de 5 km sur 10 km"),
+    ("fr", "en", "30 min, 50 %", "half an hour, half"),
+    (
+        "en",
+        "fr",
+        "5m people, 3 To go, the 1960s, an iPhone 5s",
+        "5 millions de personnes, 3 à faire, les années 1960, un iPhone 5s",
+    ),
+    ("fr", "en", "Les 3 m'ont vu, le 5 s'en va.", "The 3 saw me, the 5 leaves."),
+    ("fr", "en", "3° Les impressions", "3. The impressions"),
+    ("fr", "en", "à 40° 33' N", "at 40 33 N"),
+    ("fr", "en", "moins de -5 °C", "less than minus 5°C"),
+    ("de", "en", "500 m und 20 l", "500 I and 20 of"),  # names of units are known in English and French only
+    ("fr", "en", "48 h ou 72h", "48 hours or 72h"),
+    ("fr", "en", "Ouvert 24h/24 et 7j/7", "Open around the clock"),
+    ("en", "fr", "open 24/7", "ouvert 24 heures sur 24"),
+    ("fr", "en", "½ litre, ¼ de tour, 1½ tasse", "half a litre, a quarter of a turn, 1½ cups"),
     ("fr", "en", "entre -5 € et 5 €", "between -€5 and €5"),
     ("fr", "en", "100 personnes", "a hundred people"),
     ("fr", "en", "2 000 000 de personnes", "2 million people"),
@@ -149,6 +184,24 @@ LOST = [
     ),
     ("en", "fr", "Call me at 555-0137.", "Appelle-moi à 55-0137.", {"555-0137": "555-0137"}),
     ("fr", "en", "Appelez le 06 12 34 56 78.", "Call 06 12, 34 56 78.", {"06 12 34 56 78": "06 12 34 56 78"}),
+    ("fr", "en", "Tournez dans 500 m.", "Turn in 500 I.", {"500 m": "500 m"}),
+    ("fr", "en", "20 cl et 250 g", "20 milk clothes, 250 g", {"20 cl": "20 cl"}),
+    ("fr", "en", "50g, 10cl", "50g", {"10cl": "10 cl"}),
+    ("fr", "en", "1\u202f200\u00a0m de long", "1,200 me", {"1\u202f200\u00a0m": "1,200 m"}),
+    ("fr", "en", "1 l d'eau et 2 To", "a water and 2 data", {"1 l": "1 l", "2 To": "2 TB"}),
+    ("fr", "en", "20 mm de pluie", "20 miles of rain", {"20 mm": "20 mm"}),
+    ("fr", "en", "580 km² et 12 m", "580 km and 12 m²", {"580 km²": "580 km²", "12 m": "12 m"}),
+    ("fr", "en", "80 km/h", "80 km", {"80 km/h": "80 km/h"}),
+    ("fr", "en", "-3 °C", "C", {"-3 °C": "-3°C"}),
+    ("en", "fr", "-3°C and 80%", "C", {"-3°C": "-3 °C", "80%": "80 %"}),
+    ("en", "fr", "20 t of 5 mm, 9 W", "20 heures, 5 mois, 9 heures", {"20 t": "20 t", "5 mm": "5 mm", "9 W": "9 W"}),
+    ("fr", "en", "Il a dormi 8 h.", "He slept 8 a.m.", {"8 h": "8 h"}),
+    ("fr", "en", "en 2 h 10 min", "in 2:10 p.m.", {"2 h": "2 h"}),
+    ("fr", "en", "Ouvert 24h/24 et 7j/7.", "Open 24:/24.", {"24h/24 et 7j/7": "24/7"}),
+    ("fr", "en", "24 h/24, le bus 7j/7", "24, bus", {"24 h/24": "24 hours a day", "7j/7": "7 days a week"}),
+    ("en", "fr", "It is open 24/7.", "C'est ouvert 24/7.", {"24/7": "24h/24 et 7j/7"}),
+    ("fr", "en", "½ citron, 1½ tasse", "lemon", {"½": "½", "1½": "1½"}),
+    ("fr", "en", "E = mc², CO₂ et x² au m²; chat¹", "E, CO and the", {"mc²": "mc²", "CO₂": "CO₂", "x²": "x²"}),
     ("fr", "en", "Le vol AF123 de 1945", "Flight AF12 of 945", {"AF123": "AF123", "1945": "1945"}),
     ("fr", "en", "100 chats et 100 000 chiens", "a cat and 100,000 dogs", {"100": "100"}),
     ("fr", "en", "12 et 34", "twelve and 34", {}),
@@ -193,6 +246,14 @@ def test_what_is_lost_is_found(
     source_language: str, target_language: str, source: str, translation: str, missing: dict[str, str]
 ) -> None:
     assert check_verbatim(translation, source, source_language, target_language).missing == missing
+
+
+def test_names_replace_the_symbols_of_missing_units() -> None:
+    missing = {"20 cl": "", "1 l": "", "-1,5 m": "", "2 h": "", "3 Mo": "", "riz": ""}
+    text = with_names_of_units("20 cl, 1 l, -1,5 m, en 2 h 30, 3 Mo, 1 kg de riz", missing, "fr")
+    assert text == "20 centilitres, 1 litre, -1,5 mètres, en 2 heures 30, 3 Mo, 1 kg de riz"
+    assert with_names_of_units("1 m of rice", {"1 m"}, "en") == "1 meter of rice"
+    assert with_names_of_units("20 cl", {"20 cl"}, None) == "20 cl" == with_names_of_units("20 cl", {"20 cl"}, "de")
 
 
 def test_placeholders_replace_only_what_is_missing() -> None:
@@ -274,7 +335,7 @@ def test_a_correct_translation_is_not_changed(
     def written(number_format: NumberFormat) -> str:
         parts = [number.partition(".") for number, _ in amounts]
         return " et ".join(
-            number_format.write(Amount("", whole, decimals, sign, len(whole) > 3, False)) + " ans"
+            number_format.write(Amount("", whole, decimals, sign, len(whole) > 3)) + " ans"
             for (whole, _, decimals), (_, sign) in zip(parts, amounts, strict=True)
         )
 

@@ -811,6 +811,33 @@ def test_everyday_sentences_are_translated(translator: str) -> None:
     assert {source: text for source, text in said.items() if text not in accepted[source]} == {}
 
 
+QUANTITIES = {
+    "fr-en": {
+        "Tournez à droite dans 500 m.": r"500 ?(?:m|met(?:er|re)s)\b",
+        "La plage est à 200 m de l'hôtel.": r"200 ?(?:m|met(?:er|re)s)\b",
+        "Ajoutez 20 cl de lait.": r"20 (?:cl|centilit(?:er|re)s)\b",
+        "Attendez 30 s avant de partir.": r"30 (?:s|seconds)\b",
+        "Le courriel ne doit pas dépasser 10 Mo.": r"10 ?(?:MB|megabytes)\b",
+        "Réponse sous 48 h.": r"48 ?(?:h|hours)\b",
+        "Le magasin est ouvert 24h/24 et 7j/7.": r"24/7|a day",
+        "Ajoutez ½ citron.": r"½|half",
+    },
+    "en-fr": {
+        "The bottle holds 75 cl.": r"75 ?(?:cl|centilitres)\b",
+        "There was 20 mm of rain.": r"20 ?(?:mm|millimètres)\b",
+        "The email must not exceed 10 MB.": r"10 ?(?:Mo|mégaoctets)\b",
+        "The lamp uses 9 W.": r"9 ?(?:W|watts)\b",
+        "The service is open 24/7.": r"24 ?h",
+    },
+}
+
+
+def test_quantities_keep_their_units(translator: str) -> None:
+    expected = QUANTITIES.get(translator, {})
+    translations = dict(zip(expected, bundled_model(translator).translate(list(expected)), strict=True))
+    assert {one: text for one, text in translations.items() if not re.search(expected[one], text)} == {}
+
+
 def test_the_readmes_translation_is_that_of_the_bundled_model() -> None:
     readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
     examples = re.findall(r'regard translate "(.*?)" +# (.*)', readme)
