@@ -74,6 +74,12 @@ _SHORT_PRICE = re.compile(
 """A price in thousands, millions or billions: 45-50 k€, $1.5M."""
 _MAGNITUDE_LETTERS = ({"k": "k", "m": "M", "b": "Md", "bn": "Md"}, {"k": "k", "m": "M", "md": "bn", "mds": "bn"})
 """How French and English write these letters."""
+_CURRENCY_SIGN = re.compile(
+    rf"(?P<before>(?:\d[{NUMBER_SPACES}]?(?:[km]|mds?|bn?)?|illi(?:on|ard)s?|/[^\W\d_]{{1,10}})[{NUMBER_SPACES}]?(?:de\s)?)?"
+    rf"(?P<sign>[{CURRENCY_SIGNS}])(?P<after>[{NUMBER_SPACES}]?\d)?",
+    re.IGNORECASE,
+)
+"""A currency sign, perhaps with what shows that it belongs to a number."""
 _SIGN_AFTER_UNIT = re.compile(rf"(\d)(/[^\W\d_]+)[{NUMBER_SPACES}]([{CURRENCY_SIGNS}])")
 """A price per unit with its sign at the end, as in 12/kg €."""
 _DOTTED_GROUPS = re.compile(
@@ -307,16 +313,21 @@ def with_amounts(
     numbers = [*map(WrittenNumber, islice(_WRITTEN_NUMBER.finditer(translation), MAX_AMOUNTS))] if expected else []
     pairs, missing = _pairs(expected, numbers, target_format)
     names_currency = CURRENCY_NAME.search(translation) is not None
-    for amount, number in sorted(pairs, key=lambda pair: -pair[1].match.start()):
-        is_sign_elsewhere = bool(amount.sign) and translation.count(amount.sign) >= source.count(amount.sign)
+    amount_of = {number.match.start(): amount for amount, number in pairs}
+    for number in reversed(numbers):
         start, end = number.match.span()
-        corrected = _corrected(number, amount, names_currency or is_sign_elsewhere, target_format)
-        has_unit = number.has_unit(amount.unit, target_format.language)
-        if amount.is_negative and has_unit and not _NEGATIVE.search(_before(number.match)):
-            corrected = "-" + corrected
-        if amount.unit is not None:
-            translation = amount.unit.with_symbol(translation, end, target_format.language)
-        translation = translation[:start] + corrected + translation[end:]
+        amount = amount_of.get(start)
+        if amount is not None:
+            is_sign_elsewhere = bool(amount.sign) and translation.count(amount.sign) >= source.count(amount.sign)
+            corrected = _corrected(number, amount, names_currency or is_sign_elsewhere, target_format)
+            has_unit = number.has_unit(amount.unit, target_format.language)
+            if amount.is_negative and has_unit and not _NEGATIVE.search(_before(number.match)):
+                corrected = "-" + corrected
+            if amount.unit is not None:
+                translation = amount.unit.with_symbol(translation, end, target_format.language)
+            translation = translation[:start] + corrected + translation[end:]
+        elif _is_invented(number, source):
+            translation = translation[:start] + number.sign + translation[end:]
     knows_units = {source_format.language, target_format.language} <= UNIT_LANGUAGES
     return translation, [
         amount
@@ -326,12 +337,39 @@ def with_amounts(
     ]
 
 
+def missing_currency_signs(translation: str, source: str) -> dict[str, str]:
+    """Currency signs without numbers, as in *30 € en $*, that a translation lacks; it may name their currencies."""
+    if CURRENCY_NAME.search(translation):
+        return {}
+    return {sign: sign for sign in _currency_signs(source)[1] if sign not in translation}
+
+
+def _currency_signs(text: str) -> tuple[set[str], set[str]]:
+    """The currency signs of the numbers of a text, and those that belong to no number."""
+    matches = _CURRENCY_SIGN.finditer(text)
+    with_number = {match["sign"] for match in matches if match["before"] or match["after"]}
+    alone = re.findall(rf"(?<!\w)[{CURRENCY_SIGNS}](?!\w)", text)
+    return with_number, set(alone) - with_number
+
+
 def _with_only_currency(translation: str, source: str) -> str:
-    """The translation with the currency sign of the source, if that is the only currency there."""
+    """The translation with the currency sign of the source next to its numbers, if the source has no other currency."""
     signs = set(source) & set(CURRENCY_SIGNS)
     if len(signs) != 1 or CURRENCY_NAME.search(source):
         return translation
-    return re.sub(f"[{CURRENCY_SIGNS}]", signs.pop(), translation)
+    sign = signs.pop()
+
+    def with_sign(match: re.Match[str]) -> str:
+        is_of_number = match["before"] or match["after"]
+        return f"{match['before'] or ''}{sign}{match['after'] or ''}" if is_of_number else match[0]
+
+    return _CURRENCY_SIGN.sub(with_sign, translation)
+
+
+def _is_invented(number: WrittenNumber, source: str) -> bool:
+    """Whether a translation added a number to a currency sign, as in $10 for a $ that belongs to no number."""
+    is_added = number.match.string.count(number.number) > source.count(number.number)
+    return is_added and number.sign in _currency_signs(source)[1]
 
 
 def _pairs(

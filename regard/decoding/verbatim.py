@@ -12,7 +12,14 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
-from regard.decoding.amounts import MAX_AMOUNTS, amounts, missing_short_prices, number_format, with_amounts
+from regard.decoding.amounts import (
+    MAX_AMOUNTS,
+    amounts,
+    missing_currency_signs,
+    missing_short_prices,
+    number_format,
+    with_amounts,
+)
 from regard.decoding.clock_times import TIME_LANGUAGES, missing_always, with_clock_times
 from regard.decoding.units import NUMBER_SPACES, UNIT_LANGUAGES
 
@@ -110,6 +117,7 @@ def check_verbatim(
             missing |= missing_short_prices(translation, source, target_format)
         translation, missing_amounts = with_amounts(translation, source, source_format, target_format)
         missing |= {amount.text: amount.written(target_format) for amount in missing_amounts}
+        missing |= missing_currency_signs(translation, source)
     return CheckedTranslation(translation, missing)
 
 

@@ -68,6 +68,9 @@ CORRECTED = [
     ("fr", "en", "1 013 hPa et 85 dB", "1 013 HPa and 85 DB", "1,013 hPa and 85 dB"),
     ("fr", "en", "1\u202f200\u202fm²", "1 200 M²", "1,200 m²"),
     ("fr", "en", "Il fait -15° ici.", "It is 15° here.", "It is -15° here."),
+    ("fr", "en", "Payez 30 € en $.", "Pay €30 in $10.", "Pay €30 in $."),
+    ("fr", "en", "Paiement de 30 € en $", "Payment of $30 in $30", "Payment of €30 in $"),
+    ("fr", "en", "30 € ou 5 millions €", "$30 or £5 million", "€30 or €5 million"),
     ("en", "fr", "$12/kg or $850 / month", "12/kg $ ou 850 $ / mois", "12 $/kg ou 850 $ / mois"),
 ]  # fmt: skip
 UNCHANGED = [
@@ -87,6 +90,8 @@ UNCHANGED = [
     ("fr", "en", "1 million $ (£480,000)", "$1 million (£480,000)"),
     ("fr", "en", "1 200 $", "1,200 bucks"),
     ("fr", "en", "entre 10 et 20 €", "between €10 and €20"),
+    ("fr", "en", "30 € en monnaie américaine", "€30 in US$"),
+    ("fr", "en", "30 € en $ ou en £", "€30 in $ or pounds"),
     ("fr", "en", "500 m, 20 cl, 30 s, 5 min, 2 kg", "500 meters, 20 centilitres, 30 seconds, five minutes, two kilos"),
     ("fr", "en", "12 m², 3 m³, 20 km²", "12 square meters, 3 cubic metres, 20 km2"),
     ("fr", "en", "50 km/h et 80 %", "50 km per hour and 80 per cent"),
@@ -184,6 +189,7 @@ LOST = [
     ),
     ("en", "fr", "Call me at 555-0137.", "Appelle-moi à 55-0137.", {"555-0137": "555-0137"}),
     ("fr", "en", "Appelez le 06 12 34 56 78.", "Call 06 12, 34 56 78.", {"06 12 34 56 78": "06 12 34 56 78"}),
+    ("en", "fr", "Convert €30 to $.", "Convertir 30 € à €.", {"$": "$"}),
     ("fr", "en", "Tournez dans 500 m.", "Turn in 500 I.", {"500 m": "500 m"}),
     ("fr", "en", "20 cl et 250 g", "20 milk clothes, 250 g", {"20 cl": "20 cl"}),
     ("fr", "en", "50g, 10cl", "50g", {"10cl": "10 cl"}),
