@@ -59,7 +59,9 @@ def translate(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="File for the translations.")] = None,
     beam: Beam = DEFAULT_BEAM,
     length_penalty: LengthPenalty = Decoding.length_penalty,
-    n_best: Annotated[int, typer.Option(help="Number of translations per line, each with its line number.")] = 1,
+    n_best: Annotated[
+        int, typer.Option(help="Maximum number of translations per line, each with its line number.")
+    ] = 1,
     scores: Annotated[
         bool, typer.Option("--scores", help="Print the log-probability before each translation.")
     ] = False,

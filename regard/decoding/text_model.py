@@ -263,7 +263,7 @@ class Model:
         progress: Progress | None = None,
         **options: Unpack[DecodingOptions],
     ) -> list[list[Translation]]:
-        """The `n_best` translations of each text, best first, with their scores."""
+        """The `n_best` translations of each text, best first, with their scores; fewer if some have the same text."""
         translator = self.for_languages(source, target).translator(decoding, batch_tokens, **options)
         return translator.translate_all(_text_list(texts), progress)
 

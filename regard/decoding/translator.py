@@ -110,7 +110,7 @@ class Translator:
         require_at_least(1, batch_tokens=self.batch_tokens)
 
     def translate_all(self, texts: Sequence[str], progress: Progress | None = None) -> list[list[Translation]]:
-        """The best translations of each text, in the order of the texts."""
+        """The best translations of each text with different texts, in the order of the texts."""
         texts_in_pieces = [self._pieces(text, self.max_source_tokens) for text in texts]
         sources: dict[PieceKey, list[int]] = {
             (text_number, piece_number): piece.ids
@@ -342,14 +342,15 @@ class Translator:
                 yield replace(piece, continues_sentence=True) if number == 0 and begins_in_small_letters else piece
 
     def _with_surroundings(self, piece: SourcePiece, translations: list[Translation] | None) -> list[Translation]:
-        """A piece's translations with what is around it."""
+        """A piece's translations with what is around it. Those that corrections made equal are given once."""
         if translations is None:
             return [replace(EMPTY_TRANSLATION, text=piece.before + piece.after)]
-        return [
-            replace(each, text=piece.before + text + _space_after(piece, text))
-            for each in translations
-            for text in [self._fitted(each, piece)]
-        ]
+        by_text: dict[str, Translation] = {}
+        for translation in translations:
+            text = self._fitted(translation, piece)
+            text = piece.before + text + _space_after(piece, text)
+            by_text.setdefault(text, replace(translation, text=text))
+        return list(by_text.values())
 
     def _fitted(self, translation: Translation, piece: SourcePiece) -> str:
         """A piece's translation with capitals and punctuation as in the source, without invalid bytes."""

@@ -245,12 +245,12 @@ def routes(registry: ModelRegistry) -> APIRouter:
         beam, n_best = (min(n, served.model.config.outputs) for n in (max(params.beam, params.n_best), params.n_best))
         work = served.engine.translate([params.text], Decoding(beam=beam, n_best=n_best))
         (translations,) = await cancel_on_disconnect(request, work)
-        distinct: dict[str, RankedTranslation] = {}
-        for candidate in translations:  # different tokens may have the same text
-            ranked = RankedTranslation(text=candidate.text, score=candidate.score, penalised=candidate.penalised)
-            distinct.setdefault(candidate.text, ranked)
+        ranked = [
+            RankedTranslation(text=candidate.text, score=candidate.score, penalised=candidate.penalised)
+            for candidate in translations
+        ]
         warning = language_warning([params.text], served.model.source_language)
-        return PageTranslateResponse(model=served.name, translations=list(distinct.values()), warning=warning)
+        return PageTranslateResponse(model=served.name, translations=ranked, warning=warning)
 
     @router.post(
         "/attend",

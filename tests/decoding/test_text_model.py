@@ -98,7 +98,7 @@ def test_the_default_beam_is_the_papers() -> None:
 def test_n_best_with_scores() -> None:
     model = random_model()
     for text, found in zip(TEXTS, model.translations(TEXTS, n_best=3, max_tokens=8), strict=True):
-        assert len(found) == 3
+        assert len({each.text for each in found}) == len(found) <= 3
         ranks = [each.penalised for each in found]
         assert ranks == sorted(ranks, reverse=True)
         assert found[0].text == model.translate(text, max_tokens=8)
@@ -415,6 +415,16 @@ def test_what_must_be_kept_is_found_in_linear_time(part: str) -> None:
 def test_addresses_are_copied_in_every_translation() -> None:
     translations = Shouting.of(random_model(), n_best=3).translate_all(["Voir www.chat.fr ici."])[0]
     assert [each.text for each in translations] == [f"VOIR www.chat.fr ICI.{marks}" for marks in ("", "'", "''")]
+
+
+def test_translations_that_corrections_make_equal_are_given_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = ["It costs $15", "It costs €15.", "It costs 15 euros.", "It costs EUR15."]
+    hypotheses = [module.Translation(text, -float(rank), -float(rank), True) for rank, text in enumerate(texts)]
+    monkeypatch.setattr(module.Translator, "_translate_ids", lambda _, sources: [hypotheses for _ in sources])
+    translator = replace(random_model().translator(beam=4, n_best=4), language="fr", target_language="en")
+    (found,) = translator.translate_all(["Ça coûte quand même 15 €."])
+    assert [each.text for each in found] == ["It costs €15.", "It costs 15 euros.", "It costs EUR15."]
+    assert [each.score for each in found] == [0.0, -2.0, -3.0]
 
 
 WHAT_IS_ASKED = {

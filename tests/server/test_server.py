@@ -62,8 +62,7 @@ def test_text_in_another_language_is_translated_with_a_warning(server: Running) 
 def test_translations_equal_those_of_a_direct_call(server: Running, petit: regard.Model) -> None:
     for text in SENTENCES:
         status, found = server.request_json("POST", "/api/translate", {"text": text, "n_best": 3})
-        (direct,) = petit.translations([text], beam=4, n_best=3)
-        wanted = [each for i, each in enumerate(direct) if each.text not in [other.text for other in direct[:i]]]
+        (wanted,) = petit.translations([text], beam=4, n_best=3)
         assert status == 200
         assert found["model"] == "petit-fr-en"
         assert [each["text"] for each in found["translations"]] == [each.text for each in wanted]
@@ -74,9 +73,11 @@ def test_translations_equal_those_of_a_direct_call(server: Running, petit: regar
 def test_concurrent_clients_get_their_own_responses(server: Running, petit: regard.Model) -> None:
     sentences = [pair.french for pair in pairs(48, split="test")]
     told = petit.translations(sentences, n_best=2)
-    sure = [best.penalised - second.penalised > 0.01 for best, second in told]  # other batches round differently
+    sure = [
+        len(each) == 1 or each[0].penalised - each[1].penalised > 0.01 for each in told
+    ]  # batches round differently
     texts = list(compress(sentences, sure))[:32]
-    wanted = [best.text for best, _ in compress(told, sure)][:32]
+    wanted = [best.text for best, *_ in compress(told, sure)][:32]
     assert len(set(wanted)) == 32
     found: dict[int, Any] = {}
 
@@ -103,7 +104,8 @@ def test_libretranslate_json_forms_and_html(server: Running, petit: regard.Model
     asked = {"q": SENTENCES[:2], "source": "auto", "target": "en", "alternatives": 2, "api_key": "x"}
     status, found = server.request_json("POST", "/translate", asked)
     assert (status, found["translatedText"]) == (200, best)
-    assert [len(each) for each in found["alternatives"]] == [2, 2]
+    for translation, alternatives in zip(best, found["alternatives"], strict=True):
+        assert len({translation, *alternatives}) == 1 + len(alternatives) in (2, 3)
     assert found["detectedLanguage"] == [{"confidence": 0.0, "language": "fr"}] * 2
     parts = (
         b'--x\r\nContent-Disposition: form-data; name="q"\r\n\r\nLe chat dort.\r\n'
