@@ -12,8 +12,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-MAX_TILE = 8192
-"""Maximum number of elements of a tile of keys, for the registers of four warps."""
+MAX_WARPS = 4
+"""Maximum number of warps of a program if there are enough programs for the GPU. A few programs use four times as many
+instead, and thus load more keys at once."""
+ENOUGH_PROGRAMS = 256
+TILE_PER_WARP = 2048
+"""Number of elements of a tile of keys for which a warp has registers."""
 C = tl.constexpr
 
 
@@ -29,14 +33,15 @@ def step_attention(q: Tensor, k: Tensor, v: Tensor, owners: Tensor | None, mask:
     keys, d_k, d_v = k.size(2), k.size(3), v.size(3)
     out: Tensor = _output(q, k, v, owners, mask, scale)
     widest = triton.next_power_of_2(max(d_k, d_v))
-    block = max(16, min(triton.next_power_of_2(keys), MAX_TILE // widest))
+    warps = MAX_WARPS if rows * heads >= ENOUGH_PROGRAMS else 4 * MAX_WARPS
+    block = max(16, min(triton.next_power_of_2(keys), warps * TILE_PER_WARP // widest))
     strides = [x.stride(i) for x in (q, k, v) for i in range(2)]
     strides += [k.stride(2), v.stride(2), 0 if owners is None else owners.stride(0)]
     mask_strides = (0, 0) if mask is None else (mask.stride(0) if mask.size(0) > 1 else 0, mask.stride(-1))
     _attend[(rows, heads)](
         q, k, v, owners, mask, out, scale, keys, rows // len(k), heads // k.size(1), *strides, *mask_strides,
         d_k, d_v, block, triton.next_power_of_2(d_k), triton.next_power_of_2(d_v),
-        num_warps=max(1, min(4, block * widest // 2048)),
+        num_warps=max(1, min(warps, block * widest // TILE_PER_WARP)),
     )  # fmt: skip
     return out
 
