@@ -283,7 +283,6 @@ class FusedAttention(nn.Module):
         cache: AttentionCache | None = None,
     ) -> Float[Tensor, "R T C"]:
         """As `MultiHeadAttention`."""
-        owners = None
         if self.cross:
             q = self.q_norm(split_heads(self.q(query), self.heads))
             k, v = (cache.k, cache.v) if cache is not None else self.keys_and_values(cast("Tensor", key))
@@ -294,19 +293,26 @@ class FusedAttention(nn.Module):
             )
             q, k = self.q_norm(q), self.k_norm(k)
             q, k = (q, k) if rotary is None else (rotate(q, rotary), rotate(k, rotary))
-            if cache is not None and runs_in_one_kernel(q, cache.k, mask):
-                cache.write(k, v)
-                k, v, owners = cache.k, cache.v, cache.owners
-            elif cache is not None:
-                k, v = cache.put(k, v)
-        if cache is not None and runs_in_one_kernel(q, k, mask):
-            from regard.decoding.step_attention import step_attention  # needs Triton, which only CUDA builds have
-
-            scale = 1 / math.sqrt(q.size(-1)) if self.scale is None else self.scale
-            output = step_attention(q, k, v, owners, cast("Tensor | None", mask), scale)  # [R, H, 1, Dv]
+        if cache is not None and runs_in_one_kernel(q, cache.k, mask):
+            output = self._in_one_kernel(q, k, v, mask, cache)  # [R, H, 1, Dv]
         else:
+            k, v = (k, v) if cache is None or self.cross else cache.put(k, v)
             output = shared_attention(q, k, v, mask, scale=self.scale, attend=plain_attention)  # [R, H, T, Dv]
         return cast("Tensor", self.out(combine_heads(output)))
+
+    def _in_one_kernel(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, cache: AttentionCache) -> Tensor:
+        """Attention to the cache, to which new keys and values are added unless it is that of a source."""
+        from regard.decoding.step_attention import extending_step_attention, step_attention  # needs Triton
+
+        scale = 1 / math.sqrt(q.size(-1)) if self.scale is None else self.scale
+        allowed = cast("Tensor | None", mask)
+        output: Tensor
+        if cache.positions is None:
+            output = step_attention(q, cache.k, cache.v, allowed, scale)
+        else:
+            buffers = (cache.k, cache.v, cache.positions, cache.owners)
+            output = extending_step_attention(q, k, v, *buffers, allowed, scale)
+        return output
 
     def keys_and_values(
         self,

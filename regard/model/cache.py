@@ -46,20 +46,16 @@ class AttentionCache:
 
     def put(self, k: Float[Tensor, "B G T Dk"], v: Float[Tensor, "B G T Dv"]) -> tuple[Tensor, Tensor]:
         """Write new keys and values at the positions, and return all keys and values of each row."""
-        self.write(k, v)
-        if self.owners is None:
-            return self.k, self.v
-        positions = torch.arange(self.length, device=k.device)
-        k, v = (x[self.owners, :, positions] for x in (self.k, self.v))  # [B, L, G, D]
-        return k.transpose(1, 2), v.transpose(1, 2)
-
-    def write(self, k: Float[Tensor, "B G T Dk"], v: Float[Tensor, "B G T Dv"]) -> None:
-        """Write new keys and values at the positions."""
         if self.positions is None:
             raise RegardError("this cache is filled: it takes no more keys and values")
         rows = torch.arange(k.size(0), device=k.device)[:, None]  # [B, 1]
         self.k[rows, :, self.positions] = k.transpose(1, 2).to(self.k.dtype)  # [B, T, G, Dk]
         self.v[rows, :, self.positions] = v.transpose(1, 2).to(self.v.dtype)  # [B, T, G, Dv]
+        if self.owners is None:
+            return self.k, self.v
+        positions = torch.arange(self.length, device=k.device)
+        k, v = (x[self.owners, :, positions] for x in (self.k, self.v))  # [B, L, G, D]
+        return k.transpose(1, 2), v.transpose(1, 2)
 
 
 @dataclass

@@ -40,9 +40,9 @@ def test_cuda_graphs_generate_the_same(kind: str, way: str) -> None:
         (1024, 4, 8, 1, 32, 64, 64),
     ],
 )
-@pytest.mark.parametrize("reordered", [False, True])
+@pytest.mark.parametrize("extended", [False, True])
 @pytest.mark.parametrize("masked", [False, True])
-def test_attention_of_a_step_is_attention_over_the_reordered_cache(
+def test_attention_of_a_step_is_attention_over_the_extended_and_reordered_cache(
     rows: int,
     sharing: int,
     heads: int,
@@ -50,25 +50,42 @@ def test_attention_of_a_step_is_attention_over_the_reordered_cache(
     keys: int,
     d_k: int,
     d_v: int,
-    reordered: bool,
+    extended: bool,
     masked: bool,
     dtype: torch.dtype,
 ) -> None:
     """Whatever the strides, widths and masks; `shared_attention` computes in float64."""
-    from regard.decoding.step_attention import step_attention
+    from regard.decoding.step_attention import extending_step_attention, step_attention
 
     torch.manual_seed(rows + keys)
     b, g = rows // sharing, heads // grouped
     q = torch.randn(rows, 1, heads, d_k, device="cuda", dtype=dtype).transpose(1, 2)
     k = torch.randn(b, g, keys + 3, d_k, device="cuda", dtype=dtype)[:, :, :keys]
-    v = torch.randn(b, keys, g, d_v, device="cuda", dtype=dtype).transpose(1, 2)
-    owners = torch.randint(b, (b, keys + 3), device="cuda")[:, :keys] if reordered else None
+    v = torch.randn(b, g, keys, d_v, device="cuda", dtype=dtype)
     mask = torch.rand(b, 1, 1, keys, device="cuda") < 0.6 if masked else None
-    if mask is not None:
-        mask[..., -1] = True
-    output = step_attention(q, k, v, owners, mask, 0.3)
-    if owners is not None:
-        k, v = (x[owners, :, torch.arange(keys, device="cuda")].transpose(1, 2) for x in (k, v))
+    all_rows, all_positions = torch.arange(b, device="cuda"), torch.arange(keys, device="cuda")
+    if not extended:
+        if mask is not None:
+            mask[..., -1] = True
+        output = step_attention(q, k, v.transpose(1, 2).contiguous().transpose(1, 2), mask, 0.3)
+    else:
+        q = q[:b]  # each row has keys of its own
+        new_k = torch.randn(b, 1, g, d_k, device="cuda", dtype=dtype).transpose(1, 2)
+        new_v = torch.randn(b, 1, g, d_v, device="cuda", dtype=dtype).transpose(1, 2)
+        positions = torch.randint(keys, (b, 1), device="cuda")
+        if mask is not None:
+            mask[all_rows, 0, 0, positions[:, 0]] = True
+        # Rows hold the keys of others only at positions that nobody writes, as in a beam.
+        owners = torch.randint(b, (b, keys + 3), device="cuda")[:, :keys]
+        written = torch.isin(all_positions, positions)
+        owners[:, written] = all_rows[:, None]
+        extended_k, extended_v = k.clone(), v.clone()
+        extended_k[all_rows, :, positions[:, 0]] = new_k[:, :, 0]
+        extended_v[all_rows, :, positions[:, 0]] = new_v[:, :, 0]
+        output = extending_step_attention(q, new_k, new_v, k, v, positions, owners, mask, 0.3)
+        assert torch.equal(k, extended_k)
+        assert torch.equal(v, extended_v)
+        k, v = (x[owners, :, all_positions].transpose(1, 2) for x in (k, v))
     expected = shared_attention(q.double(), k.double(), v.double(), mask, scale=0.3)
     tolerance = 1e-5 if dtype == torch.float32 else 1e-2
     torch.testing.assert_close(output.double(), expected, rtol=tolerance, atol=tolerance)
