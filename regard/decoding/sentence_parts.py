@@ -26,8 +26,11 @@ _SYMBOL = rf"(?:[{_SYMBOL_CHARACTERS}]|{_EMOTICON}|{_TAG}|\*\*(?:\s?:)?)"
 _LIST_MARKER = r"(?:[-*•‣◦–—>/]|#{1,6}|\[[ xX]?\])\s++"
 _BULLET = re.compile(r"\s*+([*•])\s")
 _NUMBER_IN_LIST = r"(?:\d{1,2}[.)]|[a-zA-Z]\))\s++(?=[^\W\d_])"
-_FIRST_BOLD = re.compile(rf"(?:{_LIST_MARKER}|{_NUMBER_IN_LIST}|\s)*+\*\*(?=\S)[^*]{{1,200}}(?<=\S)\*\*(?:\s?:)?\s*+")
-"""What a Markdown text begins with in bold, often a label. Bold words within a sentence are left to the model."""
+_FIRST_BOLD = re.compile(
+    rf"(?:{_LIST_MARKER}|{_NUMBER_IN_LIST}|\s)*+\*\*(?=\S)[^*]{{1,200}}(?<=\S)\*\*(?:(?<=[:.!?]\*\*)|\s?:|\s[–—-](?=\s))\s*+"
+)
+"""A label in bold at the beginning of a Markdown text. Other bold words are translated with their sentence: see
+`regard.decoding.inline_marks`."""
 _SYMBOLS_AROUND = re.compile(
     rf"\A(?:{_SYMBOL}|{_LIST_MARKER}|{_NUMBER_IN_LIST}|{_HASHTAGS})++|(?<![{_SYMBOL_CHARACTERS}]){_SYMBOL}++\Z"
 )

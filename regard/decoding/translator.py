@@ -5,9 +5,10 @@ rest. Each sentence is therefore translated separately (see `regard.decoding.sen
 long for the model is split at commas, then before conjunctions, then at spaces, and as a last resort between any two
 characters. Translations are joined with the white space that separated their sources. Parts without a letter or digit
 are copied, and so are list markers, hashtags around a sentence, bars of tables, HTML around paragraphs, emoji and
-emoticons, which models drop or exchange, and addresses, codes and amounts (see `regard.decoding.verbatim`). Pasted text
-is normalised, and a sentence in capitals is translated in small letters (see `regard.decoding.source_text`).
-Translations have the final marks of their sources (see `regard.decoding.punctuation`).
+emoticons, which models drop or exchange, and addresses, codes and amounts (see `regard.decoding.verbatim`). Bold words,
+links and the like are translated without their marks (see `regard.decoding.inline_marks`). Pasted text is normalised,
+and a sentence in capitals is translated in small letters (see `regard.decoding.source_text`). Translations have the
+final marks of their sources (see `regard.decoding.punctuation`).
 """
 
 import re
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from heapq import nlargest
 from itertools import islice, pairwise, product
+from types import MappingProxyType
 
 from regard.config import ModelConfig, SpecialIds, require_at_least
 from regard.data.opus_tokenizer import OpusTokenizer
@@ -23,6 +25,7 @@ from regard.data.tokenizer import Tokenizer
 from regard.decoding.batching import batches_by_length
 from regard.decoding.cancellation import raise_if_cancelled
 from regard.decoding.generate import Inputs, search_translations
+from regard.decoding.inline_marks import InlineMark, has_inline_marks, with_inline_marks, without_inline_marks
 from regard.decoding.options import Decoding
 from regard.decoding.punctuation import with_punctuation
 from regard.decoding.search import Hypothesis
@@ -72,7 +75,9 @@ class SourcePiece:
     before: str
     """What is before it, or all of a part without letters or digits."""
     core: str = ""
-    """The text to translate; in sentence case if it was in capitals."""
+    """The text to translate, without inline marks; in sentence case if it was in capitals."""
+    marks: tuple[InlineMark, ...] = ()
+    """Marks of some words of the core, such as bold."""
     is_in_capitals: bool = False
     """Whether it was written in capitals, as its translation will be."""
     target_code: str = ""
@@ -126,11 +131,13 @@ class Translator:
                 pending[text_number] -= 1
             if progress is not None:
                 progress(pending.count(0))
-        self._repair({key: texts_in_pieces[key[0]][key[1]] for key in sources}, translated)
+        pieces_by_key = {key: texts_in_pieces[key[0]][key[1]] for key in sources}
+        self._repair(pieces_by_key, translated)
+        phrases = self._translate_marked_phrases(pieces_by_key.values())
         return [
             join_translations(
                 [
-                    self._with_surroundings(piece, translated.get((text_number, piece_number)))
+                    self._with_surroundings(piece, translated.get((text_number, piece_number)), phrases)
                     for piece_number, piece in enumerate(pieces)
                 ],
                 self.options.n_best,
@@ -149,6 +156,25 @@ class Translator:
         while batch := list(islice(lines, count)):
             yield from self.translate_all(batch)
             count = count if lines_per_batch is not None else min(2 * count, max_lines_together(self.batch_tokens))
+
+    def _translate_marked_phrases(self, pieces: Iterable[SourcePiece]) -> dict[str, str]:
+        """Translations of the words in inline marks, by which the marks are placed in the translations."""
+        codes = {
+            phrase: piece.target_code
+            for piece in pieces
+            for mark in piece.marks
+            for phrase in mark.phrases(piece.core)
+            if phrase != piece.core
+        }
+        marked = [SourcePiece("", phrase, ids=self._encode(code + phrase)) for phrase, code in codes.items()]
+        sources: dict[PieceKey, list[int]] = {
+            (number,): piece.ids for number, piece in enumerate(marked) if len(piece.ids) <= self.max_source_tokens
+        }
+        translated = {key[0]: each for batch in self._translate_batches(sources) for key, each in batch.items()}
+        return {
+            marked[number].core: self._checked(translations[:1], marked[number])[0][0].text.strip(" .!?")
+            for number, translations in translated.items()
+        }
 
     def _translate_batches(self, sources: Mapping[PieceKey, list[int]]) -> Iterator[dict[PieceKey, list[Translation]]]:
         """The best translations of each source, in batches of similar lengths."""
@@ -324,14 +350,15 @@ class Translator:
 
     def _short_pieces(self, text: str, code: str, longest: int) -> Iterator[SourcePiece]:
         """A part of a sentence, halved until its parts are short enough."""
-        core = without_symbols_around(text)
+        plain, core, marks = _core(text)
         if not has_words(core):
             yield SourcePiece(text)
             return
         ids = self._encode(code + core)
         if len(ids) <= longest or len(core) == 1:
-            start = text.index(core)
-            yield SourcePiece(text[:start], core, target_code=code, ids=ids, after=text[start + len(core) :])
+            start = plain.index(core)
+            after = plain[start + len(core) :]
+            yield SourcePiece(plain[:start], core, marks, target_code=code, ids=ids, after=after)
             return
         first, *others = halves(text)
         for piece in self._short_pieces(first, code, longest):
@@ -341,14 +368,23 @@ class Translator:
             for number, piece in enumerate(self._short_pieces(half, code, longest)):
                 yield replace(piece, continues_sentence=True) if number == 0 and begins_in_small_letters else piece
 
-    def _with_surroundings(self, piece: SourcePiece, translations: list[Translation] | None) -> list[Translation]:
-        """A piece's translations with what is around it. Those that corrections made equal are given once."""
+    def _with_surroundings(
+        self,
+        piece: SourcePiece,
+        translations: list[Translation] | None,
+        phrases: Mapping[str, str] = MappingProxyType({}),
+    ) -> list[Translation]:
+        """A piece's translations with what is around it and in its marks, given translations of the words in these.
+
+        Those that corrections made equal are given once.
+        """
         if translations is None:
             return [replace(EMPTY_TRANSLATION, text=piece.before + piece.after)]
         by_text: dict[str, Translation] = {}
         for translation in translations:
             text = self._fitted(translation, piece)
-            text = piece.before + text + _space_after(piece, text)
+            space = _space_after(piece, text)
+            text = piece.before + with_inline_marks(text, piece.core, piece.marks, phrases) + space
             by_text.setdefault(text, replace(translation, text=text))
         return list(by_text.values())
 
@@ -418,6 +454,20 @@ def max_source_tokens(config: ModelConfig, longest_trained: object = None) -> in
     if config.max_positions is None:
         return longest
     return max(1, min(longest, config.max_positions * 2 // (3 if config.kind == "encoder-decoder" else 5)))
+
+
+def _core(text: str) -> tuple[str, str, tuple[InlineMark, ...]]:
+    """A part of a sentence without inline marks, what of it is translated, and the marks in that."""
+    core = without_symbols_around(text)
+    if has_inline_marks(core):
+        plain, marks = without_inline_marks(text)
+        core_of_plain = without_symbols_around(plain)
+        start = plain.index(core_of_plain)
+        end = start + len(core_of_plain)
+        if marks and all(start <= mark.start and mark.end <= end for mark in marks):  # else they are around symbols
+            marks_of_core = (replace(mark, start=mark.start - start, end=mark.end - start) for mark in marks)
+            return plain, core_of_plain, tuple(marks_of_core)
+    return text, core, ()
 
 
 def _with_spaces(pieces: Sequence[tuple[SourcePiece, bool]]) -> Iterator[SourcePiece]:
