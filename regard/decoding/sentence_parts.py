@@ -17,12 +17,18 @@ _TAG = (
     r"|article|section|nav|aside|blockquote|pre|button|form|label|option)\b[^<>]{0,200}>"
 )
 """HTML around what is written, but not in a sentence, such as <b> and <a>."""
+MIN_BLOB = 200
+"""Letters and digits without a space from which they are no word in scripts with spaces, but a key or the like."""
+_BLOB = (
+    rf"(?<!\S)[«“\"'(]{{0,3}}[0-9A-Za-z+/=\u00c0-\u058f\u05d0-\u06ff\u1e00-\u1fff]{{{MIN_BLOB},}}+"
+    r"(?=[.,;:!?…)»”\"']*+(?:\s|\Z))"
+)
 _HASHTAGS = r"(?<!\S)(?:[#@]\w++(?:\s++|\Z)){2,}+"
-_BETWEEN_PARTS = re.compile(rf"(?:{_EMOJI}|{_TAG}|(?<=\s)(?:{_EMOTICON}|\|))++\s*+")
+_BETWEEN_PARTS = re.compile(rf"(?:{_EMOJI}|{_TAG}|{_BLOB}|(?<=\s)(?:{_EMOTICON}|\|))++\s*+")
 _SLASH = re.compile(r"(?<=\D\s)/(?=\s\D)")
 """What separates lines of a poem or days of opening hours, but not 3 / 4."""
 _SYMBOL_CHARACTERS = r"\s|\u2190-\u2bff\ufe0f\u200d\U0001f000-\U0001faff"  # emoji, what joins several into one, arrows
-_SYMBOL = rf"(?:[{_SYMBOL_CHARACTERS}]|{_EMOTICON}|{_TAG}|\*\*(?:\s?:)?)"
+_SYMBOL = rf"(?:[{_SYMBOL_CHARACTERS}]|{_EMOTICON}|{_TAG}|{_BLOB}|\*\*(?:\s?:)?)"
 _LIST_MARKER = r"(?:[-*•‣◦–—>/]|#{1,6}|\[[ xX]?\])\s++"
 _BULLET = re.compile(r"\s*+([*•])\s")
 _NUMBER_IN_LIST = r"(?:\d{1,2}[.)]|[a-zA-Z]\))\s++(?=[^\W\d_])"

@@ -21,7 +21,7 @@ from regard.decoding.batching import batches_by_length
 from regard.decoding.generate import Inputs
 from regard.decoding.options import Decoding
 from regard.decoding.search import Hypothesis
-from regard.decoding.sentence_parts import halves
+from regard.decoding.sentence_parts import halves, separate_parts, without_symbols_around
 from regard.decoding.text_model import Model
 from regard.decoding.translator import Translator
 from regard.decoding.verbatim import check_verbatim
@@ -373,7 +373,7 @@ def test_long_runs_of_emoji_take_linear_time() -> None:
     translator = Shouting.of(random_model())
     begin = time.perf_counter()
     for end in ("a", ""):
-        for run in ("😀", "<p>", "#a ", " ", "| ", "😀<p>"):
+        for run in ("😀", "<p>", "#a ", " ", "| ", "😀<p>", "*a* ", "**a", "<b>", "_a ", "[a](", f"{'a' * 200} "):
             translator._pieces("a" + run * 50_000 + end, 10**6)
     assert time.perf_counter() - begin < 10  # a quadratic search takes minutes
 
@@ -475,6 +475,9 @@ WHAT_IS_ASKED = {
         "<LI>Le chat</LI> <LI>le chien</LI>": ["Le chat", "le chien"],
         "#CHAT #CHIEN Le chat #MER dort #SUR #LA": ["Le chat #MER dort"],
         "@PAUL @ANNE": [],
+        f"La clé {'A1+/' * 50}= est là.": ["La clé", "est là."],
+        "A" * 100_000: [],
+        f"Il crie «{'A' * 300}».\n{'É' * 200}!": ["Il crie"],
     },
     "sentences in capitals are translated in small letters": {
         "ATTENTION AU CHIEN !": ["Attention au chien !"],
@@ -495,6 +498,12 @@ def test_the_model_is_asked_for_what_it_can_translate(source: str, asked: list[s
     translator = Shouting.of(random_model())
     assert first(translator.translate_all([source])) == [source.upper()]
     assert sorted(text for texts in translator.asked for text in texts) == sorted(asked)
+
+
+def test_text_without_spaces_is_translated_in_scripts_that_have_none() -> None:
+    for text in ("中文" * 200, "ไทย" * 200, "mot-" * 200, "le,chat," * 100):
+        assert separate_parts(text) == [text]
+        assert without_symbols_around(text) == text
 
 
 def test_the_case_of_a_sentence_is_decided_before_it_is_split() -> None:
