@@ -12,7 +12,15 @@ from dataclasses import dataclass
 from itertools import islice
 
 from regard.decoding.number_words import END_OF_NUMBERS, FIRST_NUMBER, may_be_in_words
-from regard.decoding.units import NUMBER_SPACES, UNIT_LANGUAGES, Unit, unit_of, unit_pattern
+from regard.decoding.units import (
+    NUMBER_SPACES,
+    UNIT_LANGUAGES,
+    Unit,
+    divisor_of,
+    divisor_pattern,
+    unit_of,
+    unit_pattern,
+)
 
 CURRENCY_SIGNS = "€$£¥"
 CURRENCY_NAME = re.compile(
@@ -153,6 +161,8 @@ class Amount:
     """Whether its thousands are separated."""
     unit: Unit | None = None
     is_negative: bool = False
+    divisor: Unit | None = None
+    """What its price is for, as in €15/m²."""
 
     @property
     def value(self) -> Value:
@@ -166,16 +176,23 @@ class Amount:
 
     def written(self, target_format: NumberFormat) -> str:
         """The amount in a format, with its currency sign or unit."""
+        language = target_format.language
         number = ("-" if self.is_negative else "") + target_format.write(self)
-        return number if self.unit is None else self.unit.written_after(number, target_format.language)
+        if self.divisor is not None:
+            return f"{number}/{self.divisor.symbol(language)}"
+        return number if self.unit is None else self.unit.written_after(number, language)
 
     def named(self, source_format: NumberFormat) -> str:
         """The amount in the format of its source, with the name of its unit."""
+        if self.unit is None:
+            return self.text
         number = ("-" if self.is_negative else "") + source_format.write(self)
-        return number if self.unit is None else self.unit.named_after(number, source_format.language)
+        return self.unit.named_after(number, source_format.language)
 
     def lacks_unit(self, translation: str, language: str) -> bool:
         """Whether a translation lacks the unit, by whatever number."""
+        if self.divisor is not None and not self.divisor.is_divisor_in(translation, language):
+            return True
         return self.unit is not None and not self.unit.is_in(translation, language)
 
     def is_needed(self, translation: str, language: str) -> bool:
@@ -221,18 +238,21 @@ def amounts(text: str, text_format: NumberFormat) -> Iterator[Amount]:
     >>> [amount.text for amount in amounts("3 pulls à 1 249,99 € en 2024, tél. 06 12 34 56 78", FRENCH)]
     ['3', '1 249,99 €', '2024']
     """
+    divisor = divisor_pattern(text_format.language).replace("?P<divisor>", "?:")
     pattern = (
         rf"(?:(?<!\S)[{MINUS_SIGNS}]|{_BEFORE_NUMBER})(?<!\d[{NUMBER_SPACES}{CURRENCY_SIGNS}])"
         rf"(?:(?P<before>[{CURRENCY_SIGNS}])[{NUMBER_SPACES}]?)?(?<![\w.,])"
         rf"{text_format.pattern}(?:{unit_pattern(text_format.language)}"
-        rf"|(?![.,:/-]?\w)(?![{NUMBER_SPACES}{CURRENCY_SIGNS}]\d)(?!{TIME_UNIT})"
-        rf"(?:[{NUMBER_SPACES}]?(?P<after>[{CURRENCY_SIGNS}])(?!\d))?)"
+        rf"|(?:(?![.,:/-]?\w)|(?={divisor}))(?![{NUMBER_SPACES}{CURRENCY_SIGNS}]\d)(?!{TIME_UNIT})"
+        rf"(?:[{NUMBER_SPACES}]?(?P<after>[{CURRENCY_SIGNS}])(?!\d))?(?:{divisor_pattern(text_format.language)})?)"
     )
     spaced = _DOTTED_GROUPS.sub(lambda match: match[0].replace(".", " "), text) if text_format.group == " " else text
     for match in re.finditer(pattern, spaced):
         whole, decimals = re.sub(r"\D", "", match["whole"]), match["decimals"] or ""
         sign = match["before"] or match["after"] or ""
         if (match["unit"] or match["attached_unit"]) == "h" and not _is_duration(match):
+            continue
+        if match["divisor"] and not sign:
             continue
         unit = unit_of(match, text_format.language) if not _is_ordinal_or_coordinate(match) else None
         is_ambiguous = len(decimals) == 3 and len(whole) <= 3  # thousands, as another language writes them
@@ -245,7 +265,10 @@ def amounts(text: str, text_format: NumberFormat) -> Iterator[Amount]:
             is_negative = unit is not None and match[0][0] in MINUS_SIGNS
             start = match.start() if is_negative or match[0][0] not in MINUS_SIGNS else match.start() + 1
             end = match.end() if sign or unit else max(match.end("whole"), match.end("decimals"))
-            yield Amount(text[start:end], whole, decimals, sign, whole != match["whole"], unit, is_negative)
+            divisor_unit = divisor_of(match, text_format.language)
+            yield Amount(
+                text[start:end], whole, decimals, sign, whole != match["whole"], unit, is_negative, divisor_unit
+            )
 
 
 def _before(match: re.Match[str]) -> str:

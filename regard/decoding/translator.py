@@ -187,15 +187,17 @@ class Translator:
         """Correct amounts and times. Translate a piece again if its best translation lacks something: with placeholders
         for what is missing, and then in parts. What the caller's limits cut off is not missing."""
         lacking = {}
+        missing = {}
         for key, piece in pieces.items():
-            translated[key], missing = self._checked(translated[key], piece)
-            if missing[0] or self._is_too_short(translated[key][0], piece):
+            translated[key], missing_parts = self._checked(translated[key], piece)
+            missing[key] = missing_parts[0]
+            if missing[key] or self._is_too_short(translated[key][0], piece):
                 lacking[key] = piece
         if self.options.stop or self.options.max_tokens is not None:
             return
         for repairs in (
-            self._translate_with_names_of_units(lacking, translated),
-            self._translate_with_placeholders(lacking, translated),
+            self._translate_with_names_of_units(lacking, missing),
+            self._translate_with_placeholders(lacking, missing),
             self._translate_in_parts(lacking),
         ):
             for key, translations in repairs:
@@ -204,13 +206,10 @@ class Translator:
                     del lacking[key]
 
     def _translate_with_names_of_units(
-        self, pieces: Mapping[PieceKey, SourcePiece], translated: Mapping[PieceKey, list[Translation]]
+        self, pieces: Mapping[PieceKey, SourcePiece], missing: Mapping[PieceKey, dict[str, str]]
     ) -> Iterator[tuple[PieceKey, list[Translation]]]:
-        """Translations of pieces in which names replace the symbols of units that their best translations lack."""
-        texts = {
-            key: with_names_of_units(piece.core, self._missing(translated[key], piece), self.language)
-            for key, piece in pieces.items()
-        }
+        """Translations of pieces in which names replace the symbols of units that their first translations lack."""
+        texts = {key: with_names_of_units(piece.core, missing[key], self.language) for key, piece in pieces.items()}
         sources = {
             key: self._encode(pieces[key].target_code + text) for key, text in texts.items() if text != pieces[key].core
         }
@@ -218,12 +217,10 @@ class Translator:
             yield from batch.items()
 
     def _translate_with_placeholders(
-        self, pieces: Mapping[PieceKey, SourcePiece], translated: Mapping[PieceKey, list[Translation]]
+        self, pieces: Mapping[PieceKey, SourcePiece], missing: Mapping[PieceKey, dict[str, str]]
     ) -> Iterator[tuple[PieceKey, list[Translation]]]:
-        """Translations of pieces in which placeholders replace what their best translations lack."""
-        replaced = {
-            key: with_placeholders(piece.core, self._missing(translated[key], piece)) for key, piece in pieces.items()
-        }
+        """Translations of pieces in which placeholders replace what their first translations lack."""
+        replaced = {key: with_placeholders(piece.core, missing[key]) for key, piece in pieces.items()}
         sources = {
             key: self._encode(pieces[key].target_code + text)
             for key, (text, placeholders) in replaced.items()
@@ -275,11 +272,7 @@ class Translator:
 
     def _count_missing(self, translation: Translation, piece: SourcePiece) -> int:
         """How much of its source a translation certainly lacks; all words that a short one lacks count as one."""
-        return len(self._missing([translation], piece)) + self._is_too_short(translation, piece)
-
-    def _missing(self, translations: list[Translation], piece: SourcePiece) -> dict[str, str]:
-        """What the best of some translations lacks of its source, as the target language writes it."""
-        return self._checked(translations[:1], piece)[1][0]
+        return len(self._checked([translation], piece)[1][0]) + self._is_too_short(translation, piece)
 
     def _is_too_short(self, translation: Translation, piece: SourcePiece) -> bool:
         """Whether a translation of a long source ended too early to have all its words, in any script."""

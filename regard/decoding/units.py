@@ -50,6 +50,12 @@ class Unit:
         pattern = rf"(?<![^\W\d_])(?:{self.names})|\d[{NUMBER_SPACES}-]?{self._symbols(language)}"
         return re.search(pattern, text) is not None
 
+    def is_divisor_in(self, text: str, language: str) -> bool:
+        """Whether something in a text may be per this unit."""
+        article = r"\b(?:per|par|pour|for|an?|each|the|every|le|la|les|au|du|chaque)\s|\b[ldLD]['’]"
+        pattern = rf"(?<![^\W\d_])(?:{self.names})|(?:/|{article})(?:\d\s?)?{self._symbols(language)}"
+        return re.search(pattern, text) is not None
+
     def is_at(self, position: int, text: str, language: str) -> bool:
         """Whether this unit is in a text after a number that ends at this position."""
         pattern = rf"[{NUMBER_SPACES}-]?(?:{self._symbols(language)}|{self.names})"
@@ -117,7 +123,12 @@ _UNITS = (
     Unit(("s", "s"), r"sec(?:ond(?:e|es|s)?)?\b", ("seconde", "second")),
     Unit(("h", "h"), r"hours?\b|heures?\b|hrs\b", ("heure", "hour")),
     Unit(("ms", "ms"), "millisecond", ("milliseconde", "millisecond")),
-    Unit(("min", "min"), r"min(?:ute)?s?\b|\d:\d|hour|heure|quarter|quart", ("minute", "minute"), aliases=("mn",)),
+    Unit(
+        ("min", "min"),
+        r"min(?:ute)?s?\b|\d:\d|half|quarter|demie?\b|quart|hour\b|heure\b",
+        ("minute", "minute"),
+        aliases=("mn",),
+    ),
     Unit(("ko", "KB"), f"kilo{_BYTES}", aliases=("kB",)),
     Unit(("Mo", "MB"), f"m[eé]ga{_BYTES}|megs?\\b"),
     Unit(("Go", "GB"), f"giga{_BYTES}|gigs?\\b"),
@@ -147,6 +158,7 @@ _UNITS = (
 """The units that are looked for. Few numbers of hours are: most are times, as in `regard.decoding.clock_times`."""
 _TYPED = {"Km": "km", "KM": "km", "Kg": "kg", "KG": "kg", "Km/h": "km/h", "KM/H": "km/h", "ºC": "°C", "° C": "°C"}
 """Symbols that are not correct, but often typed."""
+_METRE_AFTER_ENGLISH_NUMBER = r"m(?=\s(?:long|tall|high|wide|deep|thick|away|apart|from|above|below|ahead)\b)"
 _BY_SYMBOL = {
     language: {
         **{alias: unit for unit in _UNITS for alias in unit.aliases},
@@ -165,14 +177,29 @@ def unit_pattern(language: str) -> str:
     Letters next to a number often have another meaning: the 1960s, an iPhone 5s, 4g, 5m people. So have degrees at the
     beginning, as in 1° Les meubles, and those of coordinates.
     """
-    symbols = _BY_SYMBOL["fr" if language == "fr" else "en"].keys()
+    symbols = _by_symbol(language).keys()
     attached = _alternatives(symbols - ({"s"} if language == "fr" else {"s", "m"}))
     return (
-        rf"(?:[{NUMBER_SPACES}](?P<unit>{_alternatives(symbols)})|(?!(?<![\d.,]\d)g)(?P<attached_unit>{attached}))"
+        rf"(?:[{NUMBER_SPACES}](?P<unit>{_alternatives(symbols)})"
+        rf"|(?!(?<![\d.,]\d)g)(?P<attached_unit>{attached}|{_METRE_AFTER_ENGLISH_NUMBER}))"
         r"(?![\w'’/²³%]|[\"-](?!\d)\w)"
     )
 
 
+def divisor_pattern(language: str) -> str:
+    """A regular expression for what a price is for, as in €15/m², with the unit as the group `divisor`."""
+    return rf"/(?P<divisor>{_alternatives(_by_symbol(language).keys())})(?![\w'’/²³%])"
+
+
+def divisor_of(match: re.Match[str], language: str) -> Unit | None:
+    """The unit in a match of such an expression."""
+    return _by_symbol(language).get(match["divisor"])
+
+
 def unit_of(match: re.Match[str], language: str) -> Unit | None:
     """The unit in a match of such an expression."""
-    return _BY_SYMBOL["fr" if language == "fr" else "en"].get(match["unit"] or match["attached_unit"])
+    return _by_symbol(language).get(match["unit"] or match["attached_unit"])
+
+
+def _by_symbol(language: str) -> dict[str, Unit]:
+    return _BY_SYMBOL["fr" if language == "fr" else "en"]

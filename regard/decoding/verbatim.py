@@ -1,5 +1,5 @@
 """What a translation must keep: addresses, file names, paths, account names, code, telephone numbers, dates, versions,
-amounts, times.
+formulas, amounts, units, times.
 
 Models translate the words in an address and drop digits. Amounts and times are corrected where they are (see
 `regard.decoding.amounts` and `regard.decoding.clock_times`). A sentence whose translation still lacks something is

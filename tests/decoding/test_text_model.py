@@ -405,6 +405,7 @@ def test_long_runs_of_emoji_take_linear_time() -> None:
         "1½",
         "CO₂",
         "24/7 ",
+        "€1/m² ",
     ],
 )
 def test_what_must_be_kept_is_found_in_linear_time(part: str) -> None:
