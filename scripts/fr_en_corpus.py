@@ -1,19 +1,22 @@
-"""The training data of the bundled models fr-en and en-fr, in three steps.
+"""The training data of the bundled models fr-en and en-fr, in steps.
 
-    python scripts/fr_en_corpus.py filter DATA FOLDER      # clean the corpora in DATA
-    regard train teacher-fr-en                             # a large model, for a GPU
+    python scripts/fr_en_corpus.py filter DATA FOLDER                   # clean the corpora in DATA
+    regard train teacher-fr-en                                          # a large model, for a GPU
     python scripts/fr_en_corpus.py distil FOLDER --teacher runs/teacher-fr-en --device cuda
-    python scripts/fr_en_corpus.py vary FOLDER             # add what people type and the corpora lack
+    python scripts/fr_en_corpus.py vary FOLDER                          # add what people type and the corpora lack
+    regard train fr-en-small
+    python scripts/fr_en_corpus.py distil FOLDER --teacher runs/fr-en-small     # in an hour on a CPU
+    python scripts/fr_en_corpus.py vary FOLDER
+    python scripts/fr_en_corpus.py retype FOLDER --model runs/fr-en-small       # type its sources without accents
     regard train fr-en
-    regard train en-fr
-    python scripts/fr_en_corpus.py retype FOLDER --model runs/fr-en    # type its sources without accents
-    regard train fr-en-retyped                             # fine-tune fr-en on them; likewise en-fr
 
-A small model learns more from a large model's translations than from those of humans, which are freer and noisier
-(sequence-level distillation, Kim and Rush, 2016). Read the other way round, they are back-translations: French that
-people wrote, with English sources that the teacher wrote (Sennrich et al., 2016). In the last step, the model learns to
-translate hastily typed sentences as it translates them when they are typed with care. DATA contains the corpora that
-the models' cards name.
+A small model learns more from a model's translations than from those of humans, which are freer and noisier
+(sequence-level distillation, Kim and Rush, 2016). fr-en learns from those of fr-en-small, half its size, which has
+learned from a teacher; it also learns to translate hastily typed sentences as they are translated when they are typed
+with care. Read the other way round, translations are back-translations: French that people wrote, with English sources
+that a model wrote (Sennrich et al., 2016). en-fr was trained on those of the teacher, and then on hastily typed
+sentences (`retype FOLDER --model runs/en-fr` and `regard train en-fr-retyped`). DATA contains the corpora that the
+models' cards name.
 """
 
 import argparse
@@ -147,7 +150,7 @@ def filter_corpora(data: Path, folder: Path) -> None:
 
 def distil(folder: Path, teacher: str, device: str, limit: int | None, corpora: Sequence[str] = DISTILLED) -> None:
     """Write the teacher's translation of each French sentence, at most `limit` of each corpus."""
-    model = regard.load(teacher, device=device).quick()
+    model = _fast(regard.load(teacher, device=device))
     seen: set[str] = set()
     for name in corpora:
         all_sources = dict.fromkeys(french for french, _ in islice(read_pairs(folder / f"{name}.tsv.xz"), limit))
@@ -156,6 +159,11 @@ def distil(folder: Path, teacher: str, device: str, limit: int | None, corpora: 
         english = model.translate(french, batch_tokens=16_000)
         pairs = (pair for pair in zip(french, english, strict=True) if is_sound(*pair))
         write_pairs(folder / f"{name}-distilled.tsv.xz", pairs)
+
+
+def _fast(model: regard.Model) -> regard.Model:
+    """The fastest copy of a model on its device."""
+    return model.quick("int8", compiled=True) if model.device.type == "cpu" else model.quick()
 
 
 def is_sound(french: str, english: str) -> bool:
@@ -233,7 +241,7 @@ def retype(folder: Path, model_name: str, device: str, seed: int = 1) -> None:
     model = regard.load(model_name, device=device)
     language = model.source_language or "fr"
     side = ("fr", "en").index(language)
-    translator = model.quick(compiled=device == "cpu")
+    translator = _fast(model)
 
     def translated(sources: list[str]) -> list[Pair]:
         pairs = zip(sources, translator.translate(sources), strict=True)

@@ -33,7 +33,13 @@ from regard.decoding.sentence_parts import halves, has_clauses, separate_parts, 
 from regard.decoding.sentence_splitter import ends_with_mark, has_words, needs_space_after, sentences
 from regard.decoding.source_text import in_sentence_case, is_in_capitals, plain_forms
 from regard.decoding.text_stream import text_before_stop
-from regard.decoding.verbatim import check_verbatim, with_names_of_units, with_placeholders, without_placeholders
+from regard.decoding.verbatim import (
+    check_verbatim,
+    replace_parts,
+    with_names_of_units,
+    with_placeholders,
+    without_placeholders,
+)
 from regard.model.transformer import Decoder, EncoderDecoder
 
 BATCH_TOKENS = 16_384
@@ -209,12 +215,16 @@ class Translator:
         self, pieces: Mapping[PieceKey, SourcePiece], missing: Mapping[PieceKey, dict[str, str]]
     ) -> Iterator[tuple[PieceKey, list[Translation]]]:
         """Translations of pieces in which names replace the symbols of units that their first translations lack."""
-        texts = {key: with_names_of_units(piece.core, missing[key], self.language) for key, piece in pieces.items()}
+        named = {key: with_names_of_units(piece.core, missing[key], self.language) for key, piece in pieces.items()}
         sources = {
-            key: self._encode(pieces[key].target_code + text) for key, text in texts.items() if text != pieces[key].core
+            key: self._encode(pieces[key].target_code + text)
+            for key, (text, _) in named.items()
+            if text != pieces[key].core
         }
         for batch in self._translate_batches(sources):
-            yield from batch.items()
+            for key, translations in batch.items():
+                stand_ins = named[key][1]
+                yield key, [replace(each, text=replace_parts(each.text, stand_ins)) for each in translations]
 
     def _translate_with_placeholders(
         self, pieces: Mapping[PieceKey, SourcePiece], missing: Mapping[PieceKey, dict[str, str]]

@@ -28,6 +28,8 @@ class Unit:
     """Its name in French and English in the singular; none if models translate the symbol better."""
     aliases: tuple[str, ...] = ()
     """Other correct symbols, of both languages."""
+    stand_in: str = ""
+    """The symbol of a unit that models know better, which is translated in place of this one."""
 
     def symbol(self, language: str) -> str:
         """Its symbol in a language."""
@@ -39,7 +41,9 @@ class Unit:
         return f"{number}{symbol}" if symbol in _WITHOUT_SPACE[language == "en"] else f"{number} {symbol}"
 
     def named_after(self, number: str, language: str) -> str:
-        """A number with the name of this unit, or with its symbol if that is translated better."""
+        """A number with the name of this unit, with its stand-in, or with its symbol if that is translated better."""
+        if self.stand_in:
+            return f"{number} {self.stand_in}"
         if self.name is None:
             return self.written_after(number, language)
         is_singular = re.match(r"-?[01]$", number) is not None
@@ -106,10 +110,10 @@ _UNITS = (
     Unit(("µg", "µg"), rf"micro{_GRAM}", aliases=("μg",)),
     Unit(("t", "t"), r"tonnes?\b|tons\b", ("tonne", "tonne")),
     Unit(("l", "l"), _LITRE, ("litre", "liter"), aliases=("L",)),
-    Unit(("dl", "dl"), rf"d[eé]ci{_LITRE}", ("décilitre", "deciliter"), aliases=("dL",)),
-    Unit(("cl", "cl"), rf"centi{_LITRE}", ("centilitre", "centiliter"), aliases=("cL",)),
+    Unit(("dl", "dl"), rf"d[eé]ci{_LITRE}", aliases=("dL",), stand_in="ml"),
+    Unit(("cl", "cl"), rf"centi{_LITRE}", aliases=("cL",), stand_in="ml"),
     Unit(("ml", "ml"), rf"milli{_LITRE}", ("millilitre", "milliliter"), aliases=("mL",)),
-    Unit(("hl", "hl"), rf"hecto{_LITRE}", ("hectolitre", "hectoliter"), aliases=("hL",)),
+    Unit(("hl", "hl"), rf"hecto{_LITRE}", aliases=("hL",), stand_in="ml"),
     Unit(("km/h", "km/h"), _per(_KILOMETRE, _HOUR) + r"|k(?:mh|ph|mph)\b"),
     Unit(("m/s", "m/s"), _per(_METRE, _SECOND)),
     Unit(("km/s", "km/s"), _per(_KILOMETRE, _SECOND)),

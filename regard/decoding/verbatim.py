@@ -1,5 +1,5 @@
-"""What a translation must keep: addresses, file names, paths, account names, code, telephone numbers, dates, versions,
-formulas, amounts, units, times.
+"""What a translation must keep: addresses, file names, paths, account names, code, telephone numbers, rows of numbers,
+dates, versions, formulas, amounts, units, times.
 
 Models translate the words in an address and drop digits. Amounts and times are corrected where they are (see
 `regard.decoding.amounts` and `regard.decoding.clock_times`). A sentence whose translation still lacks something is
@@ -8,7 +8,7 @@ translated again, with a placeholder for what was lost: the bundled translators 
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
@@ -37,6 +37,8 @@ _CANDIDATE = re.compile(
     r"|(?<![\w.,:/+-])(?P<telephone>(?:\+\d{1,3}[ .-])?\d{1,4}(?:[ .-]\d{2}){4}|0[ .]?\d{3}(?:[ .]\d{3}){2}"
     r"|\d{3}-\d{4}|\d{3}[.-]\d{3}[.-]\d{4})"
     r"(?![.,-]?\w)"
+    # At least three numbers, such as those of a lottery, which are not groups of one: 2 500 000.
+    r"|(?<![\w.,:/+-])(?P<numbers>(?!\d{1,3}(?: \d{3})++(?! ?\d))\d{1,3}(?: \d{1,3}){2,})(?![.,-]?\w)(?! \d)"
     r"|(?<![\w.,:/+-])(?P<date>\d{1,2}/\d{1,2}/\d{2,4}|\d{4}-\d{2}-\d{2})(?![.,:/-]?\w)"
     rf"|(?P<fraction>(?<![\w.,])\d*+[{FRACTIONS}](?!\w))"
     rf"|(?<!\w)(?P<formula>(?-i:(?:(?:(?:[A-Z][a-z]?){{1,4}}|[a-z]{{1,2}}|\d{{1,3}})[{SMALL_DIGITS}]{{1,3}}){{1,6}}"
@@ -132,28 +134,34 @@ def with_placeholders(source: str, missing: Mapping[str, str]) -> tuple[str, dic
     placeholders = dict(zip(unused, missing, strict=False)) if len(missing) <= MAX_PLACEHOLDERS else {}
     if not placeholders:
         return source, {}
-    text = _replaced(source, {part: code for code, part in placeholders.items()})
+    text = replace_parts(source, {part: code for code, part in placeholders.items()})
     return text, {code: missing[part] for code, part in placeholders.items()} if text != source else {}
 
 
-def with_names_of_units(source: str, missing: Collection[str], language: str | None) -> str:
-    """The source with the names of units in what is missing, which models translate better than symbols.
+def with_names_of_units(source: str, missing: Mapping[str, str], language: str | None) -> tuple[str, dict[str, str]]:
+    """The source with the names of units in what is missing, which models translate better than symbols; and which
+    parts of its translation stand for others.
 
-    >>> with_names_of_units("20 cl de lait, 1 kg de riz", {"20 cl"}, "fr")
-    '20 centilitres de lait, 1 kg de riz'
+    >>> with_names_of_units("20 cl de lait à 2 m", {"20 cl": "20 cl", "2 m": "2 m"}, "fr")
+    ('20 ml de lait à 2 mètres', {'20 ml': '20 cl'})
     """
     source_format = number_format(language)
     if source_format is None or source_format.language not in UNIT_LANGUAGES:
-        return source
-    found = islice(amounts(source, source_format), MAX_AMOUNTS)
-    return _replaced(source, {each.text: each.named(source_format) for each in found if each.text in missing})
+        return source, {}
+    found = [each for each in islice(amounts(source, source_format), MAX_AMOUNTS) if each.text in missing and each.unit]
+    stand_ins = {
+        re.sub(r"[^\W\d]+$", each.unit.stand_in, missing[each.text]): missing[each.text]
+        for each in found
+        if each.unit is not None and each.unit.stand_in
+    }
+    return replace_parts(source, {each.text: each.named(source_format) for each in found}), stand_ins
 
 
-def _replaced(source: str, replacements: Mapping[str, str]) -> str:
-    """The source with a replacement for each of some parts, where it is no part of a longer number or word."""
+def replace_parts(text: str, replacements: Mapping[str, str]) -> str:
+    """A text with a replacement for each of some parts, where it is no part of a longer number or word."""
     parts = "|".join(map(re.escape, sorted(replacements, key=len, reverse=True)))
     pattern = rf"(?<!\w)(?<!\d[.,{NUMBER_SPACES}])(?:{parts})(?!(?<=\d)[.,{NUMBER_SPACES}]?\d)(?!\w)"
-    return re.sub(pattern, lambda match: replacements[match[0]], source) if parts else source
+    return re.sub(pattern, lambda match: replacements[match[0]], text) if parts else text
 
 
 def without_placeholders(translation: str, placeholders: Mapping[str, str]) -> str:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from regard.decoding.amounts import ENGLISH, FRENCH, GERMAN, Amount, NumberFormat, amounts, number_format, with_amounts
 from regard.decoding.verbatim import (
     check_verbatim,
+    replace_parts,
     verbatim_parts,
     with_names_of_units,
     with_placeholders,
@@ -260,11 +261,20 @@ def test_what_is_lost_is_found(
 
 
 def test_names_replace_the_symbols_of_missing_units() -> None:
-    missing = {"20 cl": "", "1 l": "", "-1,5 m": "", "2 h": "", "3 Mo": "", "riz": ""}
-    text = with_names_of_units("20 cl, 1 l, -1,5 m, en 2 h 30, 3 Mo, 1 kg de riz", missing, "fr")
-    assert text == "20 centilitres, 1 litre, -1,5 mètres, en 2 heures 30, 3 Mo, 1 kg de riz"
-    assert with_names_of_units("1 m of rice", {"1 m"}, "en") == "1 meter of rice"
-    assert with_names_of_units("20 cl", {"20 cl"}, None) == "20 cl" == with_names_of_units("20 cl", {"20 cl"}, "de")
+    missing = {"1 l": "", "-1,5 m": "", "2 h": "", "3 Mo": "", "riz": ""}
+    text = with_names_of_units("1 l, -1,5 m, en 2 h 30, 3 Mo, 1 kg de riz", missing, "fr")
+    assert text == ("1 litre, -1,5 mètres, en 2 heures 30, 3 Mo, 1 kg de riz", {})
+    assert with_names_of_units("1 m of rice", {"1 m": ""}, "en") == ("1 meter of rice", {})
+    for language in (None, "de"):
+        assert with_names_of_units("20 cl", {"20 cl": "20 cl"}, language) == ("20 cl", {})
+
+
+def test_units_that_models_do_not_know_have_a_stand_in() -> None:
+    """Models made "20 milk centilitres" of 20 centilitres de lait."""
+    missing = {"2,5 dl": "2.5 dl", "20 cl": "20 cl"}
+    text, stand_ins = with_names_of_units("2,5 dl de lait et 20 cl d'eau", missing, "fr")
+    assert text == "2,5 ml de lait et 20 ml d'eau"
+    assert replace_parts("2.5 ml of milk and 20 ml of water", stand_ins) == "2.5 dl of milk and 20 cl of water"
 
 
 def test_placeholders_replace_only_what_is_missing() -> None:
@@ -283,6 +293,8 @@ def test_placeholders_replace_only_what_is_missing() -> None:
         "le 20e siècle",
         "14h30",
         "3-4 fois",
+        "2 500 000 euros et 3 500 dollars",
+        "12 et 13, 2 10",
         "km/h, et/ou",
         "<b>/</b>",
         "1.500.000",
@@ -297,6 +309,12 @@ def test_placeholders_replace_only_what_is_missing() -> None:
 )
 def test_ordinary_text_is_translated(text: str) -> None:
     assert verbatim_parts(text) == []
+
+
+def test_rows_of_numbers_are_kept() -> None:
+    """Models turned "4 8 15 16" into 4 8,16."""
+    text = "Le code est 4 8 15 16 23 42, le tirage : 3 12 25. Il y a 2 500 000 habitants."
+    assert verbatim_parts(text) == ["4 8 15 16 23 42", "3 12 25"]
 
 
 def test_paths_and_code_are_kept() -> None:

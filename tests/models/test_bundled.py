@@ -622,11 +622,11 @@ class Expected:
 
 EXPECTED = {
     "fr-en": Expected(
-        sha256="0ddd42dac11daa197cbfd26dc43c4ef41423cd5d3d50e543383ae085136784a7",
-        max_bytes=15_000_000,
+        sha256="a7535b285c261e14e1e3fda93d205fb9810608445a3ef29ca8dbc89b7b7d1ba3",
+        max_bytes=25_000_000,
         languages=("fr", "en"),
         card=("Tatoeba", "CC-BY 2.0 FR", "Europarl", "European Parliament", "Project Gutenberg", "CC BY 4.0"),
-        corpora=("retyped",),
+        corpora=("tatoeba", "varied", "retyped", "books", "business", "europarl"),
         min_petit_bleu=52.0,  # it has never seen Petit
     ),
     "en-fr": Expected(
@@ -753,7 +753,7 @@ def test_the_files_of_a_bundled_model_are_intact_and_small(name: str) -> None:
 
 def test_the_bundled_models_fit_into_the_wheel() -> None:
     """Weights hardly compress: tests/test_packaging.py, which builds the wheel, allows 60 MB for everything."""
-    assert sum(models.bundled_size(name) for name in models.bundled_models()) < 44_000_000
+    assert sum(models.bundled_size(name) for name in models.bundled_models()) < 56_000_000
 
 
 def with_keys_of(older: Any, recipe: Any) -> Any:

@@ -341,7 +341,7 @@ NAMES = {
     "europarl-fr-en",
     "finetune-corpus",
     "fr-en",
-    "fr-en-retyped",
+    "fr-en-small",
     "gpt2-small",
     "large-corpus",
     "medium-corpus",
