@@ -1,12 +1,15 @@
 """The page of `regard train --watch`: `regard serve` in a process of its own, which reads the files of the run."""
 
 import os
+import re
 import socket
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import typer
@@ -22,6 +25,8 @@ WATCHED_SNAPSHOTS = 24
 """Number of snapshots of a run that is watched, unless its recipe sets another."""
 STOP_SECONDS = 20.0
 """Seconds that the server gets to stop."""
+POLL_SECONDS = 0.1
+"""Time between two looks at whether the server answers, in seconds, when nothing else is left to do."""
 
 
 def with_snapshots(recipe: "Recipe") -> "Recipe":
@@ -31,24 +36,24 @@ def with_snapshots(recipe: "Recipe") -> "Recipe":
 
 
 class RunPage:
-    """The server of a run's page. It starts with the run's first event, when the folder exists, and stops at exit."""
+    """The server of a run's page. It starts with the run's first event, when the folder exists, and stops at exit.
+
+    The page's address is printed as soon as the server answers, which the server says in its output.
+    """
 
     def __init__(self, folder: Path) -> None:
         require_server()
         self.folder = folder
-        self.port = free_port(DEFAULT_PORT)
         self.process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def url(self) -> str:
-        """The address of the run's page."""
-        return f"http://127.0.0.1:{self.port}/#/runs"
+        self.url: str | None = None
+        """The address of the run's page, once the server answers."""
+        self.has_failed = False
+        """Whether the server ended before it answered."""
 
     def __enter__(self) -> "RunPage":
-        from regard.training.parallel import is_first_process
-
-        if is_first_process():
-            typer.echo(f"Watch this run at {self.url} (available a few seconds after the run starts)")
+        self.output_folder = TemporaryDirectory(prefix="regard-page-")
+        self.output = Path(self.output_folder.name) / "output.txt"
+        """What the server prints. In a pipe, it would have to be read to the end, also for the browser it may open."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -56,14 +61,20 @@ class RunPage:
             self.process.terminate()
             with suppress(subprocess.TimeoutExpired):
                 self.process.wait(STOP_SECONDS)
+        self.output_folder.cleanup()
 
     def watch(self, display: "Watcher") -> "Watcher":
-        """The display, with the server started at the first event."""
+        """The display, with the server started at the first event, and its address printed after it."""
+        from regard.training.events import Ended
 
         def show(event: "Event") -> None:
             display(event)
             if self.process is None:
                 self.process = self._start()
+            elif self.url is None and not isinstance(event, Ended):  # after the end, the page stays or is gone
+                self.url = self._find_url(self.process)
+                if self.url is not None:
+                    typer.echo(f"Watch this run at {self.url}")
 
         return show
 
@@ -71,21 +82,42 @@ class RunPage:
         """Keep the page until Ctrl-C, if a person is at the terminal."""
         if self.process is None or not sys.stdout.isatty():
             return
-        typer.echo(f"The page stays at {self.url} until Ctrl-C. Later: regard serve {self.folder}")
         with suppress(KeyboardInterrupt):
+            while self.url is None and not self.has_failed:
+                self.url = self._find_url(self.process)
+                time.sleep(POLL_SECONDS)
+            if self.url is not None:
+                typer.echo(f"The page stays at {self.url} until Ctrl-C. Later: regard serve {self.folder}")
             self.process.wait()
+
+    def _find_url(self, process: "subprocess.Popen[bytes]") -> str | None:
+        """Return the address if the server answers by now; if it has ended instead, report why, once."""
+        if self.has_failed:
+            return None
+        has_ended = process.poll() is not None
+        printed = self.output.read_text(encoding="utf-8", errors="replace")
+        if banner := re.search(r"serving at (http://\S+)\n", printed):
+            return f"{banner[1]}#/runs"
+        if has_ended:
+            self.has_failed = True
+            reason = printed.strip().rpartition("\n")[2].removeprefix("regard: ")
+            typer.echo(f"regard: this run has no page: {reason or 'its server ended'}", err=True)
+        return None
 
     def _start(self) -> "subprocess.Popen[bytes]":
         opens = ["--open"] if sys.stdout.isatty() and has_desktop() else []
-        command = [sys.executable, "-m", "regard", "serve", f"{self.folder}", "--port", f"{self.port}", *opens]
-        return subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C is for the training, which then stops the server
-            env=os.environ | {"OMP_NUM_THREADS": "1"},  # the training needs the processors
-        )
+        port = free_port(DEFAULT_PORT)
+        command = [sys.executable, "-m", "regard", "serve", f"{self.folder}", "--port", f"{port}", *opens]
+        with self.output.open("wb") as output:
+            return subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C is for the training, which then stops the server
+                # The training needs the processors, and a short line would break the address.
+                env=os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "80", "PYTHONIOENCODING": "utf-8"},
+            )
 
 
 def require_server() -> None:
@@ -98,15 +130,13 @@ def require_server() -> None:
 
 
 def free_port(preferred: int) -> int:
-    """The preferred port, or another one if it is in use."""
-    for port in (preferred, 0):
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return int(probe.getsockname()[1])
-    raise RegardError("no port is free on 127.0.0.1")
+    """The preferred port, or 0, by which the server picks another one, if it is in use."""
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", preferred))
+        except OSError:
+            return 0
+    return preferred
 
 
 def has_desktop() -> bool:

@@ -14,6 +14,10 @@ from typing import Any
 
 import pytest
 
+from regard.cli.run_page import RunPage
+from regard.training.events import Event, Ticked
+from tests.support.jobs import wait_until
+
 pytest.importorskip("fastapi")
 pytest.importorskip("uvicorn")
 
@@ -39,8 +43,9 @@ def test_the_page_follows_the_run_and_stops_with_it(tmp_path: Path) -> None:
         line = next(line for line in process.stdout if "Watch this run at" in line)
         match = re.search(r"http://127\.0\.0\.1:\d+/", line)
         assert match
-        runs: Any = None
-        while not runs or runs[0]["step"] < 20:
+        runs = get(f"{match[0]}api/runs")
+        assert runs is not None  # the address is printed when the server answers
+        while runs[0]["step"] < 20:
             assert process.poll() is None
             time.sleep(0.5)
             runs = get(f"{match[0]}api/runs")
@@ -50,3 +55,51 @@ def test_the_page_follows_the_run_and_stops_with_it(tmp_path: Path) -> None:
         process.stdout.read()
         assert process.wait() == 128 + signal.SIGINT
     assert get(f"{match[0]}api/runs") is None  # the server has stopped
+
+
+def stand_in_for_the_server(tmp_path: Path, program: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a shell program run in place of `regard serve`."""
+    path = tmp_path / "server"
+    path.write_text(f"#!/bin/sh\n{program}\n")
+    path.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(path))
+
+
+def test_the_address_is_printed_when_the_server_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers = tmp_path / "answers"
+    banner = "echo 'Regard is serving at http://127.0.0.1:1234/'"
+    stand_in_for_the_server(
+        tmp_path, f"until [ -e {answers} ]; do sleep 0.05; done; {banner}; exec sleep 60", monkeypatch
+    )
+    events: list[Event] = []
+    with RunPage(tmp_path) as page:
+        show = page.watch(events.append)
+        for step in range(3):
+            show(Ticked(step, 0.0))
+        assert capsys.readouterr().out == ""
+        answers.touch()
+        wait_until(lambda: "serving" in page.output.read_text())
+        for step in range(3, 6):
+            show(Ticked(step, 0.0))
+        assert capsys.readouterr().out == "Watch this run at http://127.0.0.1:1234/#/runs\n"
+        assert page.process is not None
+    assert page.process.poll() is not None
+    assert events == [Ticked(step, 0.0) for step in range(6)]
+
+
+def test_a_page_that_cannot_be_served_is_reported_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stand_in_for_the_server(tmp_path, "echo 'regard: cannot listen on 127.0.0.1:7878' >&2; exit 2", monkeypatch)
+    with RunPage(tmp_path) as page:
+        show = page.watch(lambda _: None)
+        show(Ticked(0, 0.0))
+        assert page.process is not None
+        page.process.wait()
+        for step in range(1, 3):
+            show(Ticked(step, 0.0))
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err == "regard: this run has no page: cannot listen on 127.0.0.1:7878\n"
