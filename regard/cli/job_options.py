@@ -3,10 +3,10 @@
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,6 +15,9 @@ from regard.cli.model_loading import check_device
 from regard.cli.shared_options import INTERRUPTED, parse_columns, parse_keys
 from regard.errors import RegardError
 from regard.formatting import duration, rate
+
+if TYPE_CHECKING:
+    from regard.jobs.run_job import JobEngine
 
 ENGINES = ("auto", "ray")
 REPORT_SECONDS = 30
@@ -100,9 +103,8 @@ def run_text_job(
     """
     from regard.atomic_files import raising_write_errors, resolved
     from regard.data.corpus import require_files
-    from regard.jobs.local_workers import LocalEngine
     from regard.jobs.records import open_records
-    from regard.jobs.run_job import JobEngine, run_job
+    from regard.jobs.run_job import run_job
 
     require_files(map(str, files))
     with raising_write_errors(output):  # a name can be too long
@@ -120,24 +122,30 @@ def run_text_job(
     records.check_columns(task.columns)  # before the model is loaded
     if look_at is not None:
         look_at(_first_texts(records))
-    chosen: JobEngine
-    if options.engine == "ray":
-        from regard.jobs.ray_workers import RayEngine
-
-        chosen = RayEngine(options.address, device, options.workers)
-    else:
-        chosen = LocalEngine(check_device(device), options.workers, records.size)
-    try:
-        with _progress_display(task.verb) as report:
-            summary = run_job(task, records, output, chosen, options.restart, report)
-    except KeyboardInterrupt:
-        typer.echo("\nregard: interrupted; run the same command again to resume", err=True)
-        raise typer.Exit(INTERRUPTED) from None
-    _print_summary(summary, task, output, str(chosen))
+    with _job_engine(options, device, records.size) as chosen:
+        where = str(chosen)
+        try:
+            with _progress_display(task.verb) as report:
+                summary = run_job(task, records, output, chosen, options.restart, report)
+        except KeyboardInterrupt:
+            typer.echo("\nregard: interrupted; run the same command again to resume", err=True)
+            raise typer.Exit(INTERRUPTED) from None
+    _print_summary(summary, task, output, where)
     for line in fault_remedies(summary.faults, records.paths):
         typer.echo(line, err=True)
     if summary.faults:
         raise typer.Exit(1)
+
+
+def _job_engine(options: JobOptions, device: str, input_size: int) -> AbstractContextManager["JobEngine"]:
+    """Where the job runs: on this machine or on a Ray cluster."""
+    if options.engine == "ray":
+        from regard.jobs.ray_workers import ray_cluster
+
+        return ray_cluster(options.address, device, options.workers)
+    from regard.jobs.local_workers import LocalEngine
+
+    return nullcontext(LocalEngine(check_device(device), options.workers, input_size))
 
 
 def _check_output(output: Path, files: list[Path]) -> None:

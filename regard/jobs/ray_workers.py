@@ -10,7 +10,9 @@ import os
 import pickle
 import re
 import socket
+import sys
 from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
 from typing import Any
 
@@ -36,6 +38,21 @@ def import_ray() -> Any:
     return ray
 
 
+@contextmanager
+def ray_cluster(address: str | None, device: str, workers: int | None) -> Iterator["RayEngine"]:
+    """Connect to a Ray cluster, as `RayEngine` does, and disconnect at the end.
+
+    Ray prints to stdout that a worker or a node has died, also while it disconnects. Stdout is for results, so these
+    messages go to stderr.
+    """
+    with redirect_stdout(sys.stderr):
+        engine = RayEngine(address, device, workers)
+        try:
+            yield engine
+        finally:
+            engine.close()
+
+
 class RayEngine:
     """A Ray cluster: a running one, or one that is started on this machine."""
 
@@ -48,7 +65,8 @@ class RayEngine:
         if address is None:  # a cluster of one machine, which listens on the loopback interface only
             os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
         self.ray = import_ray()
-        if not self.ray.is_initialized():
+        self.was_connected = self.ray.is_initialized()
+        if not self.was_connected:
             self._connect(address)
         resources = self.ray.cluster_resources()
         gpus = int(resources.get("GPU", 0)) if device != "cpu" else 0
@@ -60,6 +78,11 @@ class RayEngine:
     def __str__(self) -> str:
         workers = "1 worker" if self.workers == 1 else f"{self.workers} workers"
         return f"{workers} of a Ray cluster on {self.device_kind}"
+
+    def close(self) -> None:
+        """Disconnect from the cluster, unless this process was connected before."""
+        if not self.was_connected:
+            self.ray.shutdown()
 
     def _connect(self, address: str | None) -> None:
         options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}

@@ -5,17 +5,18 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from regard.cli.model_loading import default_model
 from regard.jobs.job_folder import FINISHED_FILE
-from regard.jobs.ray_workers import with_absolute_model
+from regard.jobs.ray_workers import ray_cluster, with_absolute_model
 from regard.jobs.records import LineRecords
 from regard.jobs.tasks import ShardWork, TranslateTask
 from regard.ray import Classifier, Embedder, Scorer, Translator
@@ -69,6 +70,28 @@ def test_a_missing_package_is_named(folder: Path, tmp_path: Path, monkeypatch: p
     files = ["--input", str(folder / "in.fr"), "--output", str(tmp_path / "out.en")]
     message = refused("translate", "--model", str(folder / "model"), *files, "--engine", "ray")
     assert message == "--engine ray needs Ray: pip install 'regard[ray]'"
+
+
+def test_messages_of_ray_go_to_stderr(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Ray prints to stdout that a node or a worker has died, whenever it learns of it."""
+
+    def printing(moment: str) -> Callable[..., None]:
+        return lambda *_, **__: print(f"(raylet) {moment}")
+
+    ray = SimpleNamespace(
+        is_initialized=lambda: False,
+        init=printing("connecting"),
+        cluster_resources=lambda: {"CPU": 2.0},
+        shutdown=printing("disconnecting"),
+    )
+    monkeypatch.setattr("regard.jobs.ray_workers.import_ray", lambda: ray)
+    with ray_cluster(None, "cpu", None) as engine:
+        assert str(engine) == "2 workers of a Ray cluster on cpu"
+        print("(raylet) a worker died")
+    print("a result")
+    printed = capsys.readouterr()
+    assert printed.out == "a result\n"
+    assert printed.err == "(raylet) connecting\n(raylet) a worker died\n(raylet) disconnecting\n"
 
 
 def test_workers_get_the_absolute_path_of_a_model(
@@ -149,6 +172,7 @@ def start_job(folder: Path, output: Path, cluster: RayCluster) -> "subprocess.Po
     words = ["translate", "--model", "model", *OPTIONS, *files, "--engine", "ray"]
     return subprocess.Popen(
         [sys.executable, "-m", "regard", *words, "--address", cluster.address],
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env=ENVIRONMENT,
@@ -215,9 +239,10 @@ def test_a_job_on_a_cluster_survives_kills_of_workers_and_of_itself(
         wait_until(lambda: finished(output) > before or job.poll() is not None, 300)
         assert job.poll() is None, job.stderr and job.stderr.read()
         cluster.kill_worker()
-        assert job.stderr is not None
-        summary = job.stderr.read()
+        printed, summary = job.communicate()
     assert job.returncode == 0, summary
+    assert printed == ""  # what Ray says about the node is on stderr
+    assert "(raylet)" in summary
     assert re.search(r"400 rows translated .* of a Ray cluster on cpu\), \d+ of them in an earlier run", summary)
     stdin = (folder / "in.fr").read_text()
     expected = command("translate", "--model", str(folder / "model"), *OPTIONS, stdin=stdin)
