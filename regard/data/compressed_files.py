@@ -3,7 +3,7 @@
 import gzip
 import lzma
 import shlex
-from io import BufferedReader, RawIOBase
+from io import BufferedReader, FileIO, RawIOBase
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,13 @@ SIGNATURES = {
 BZIP2_BLOCK = b"1AY&SY"
 """What follows the first four bytes of a bzip2 file: text may begin with BZh."""
 
+MAX_READ_BYTES = 1 << 16
+"""Compressed bytes that are read at a time."""
+READS_PER_FILE = 256
+"""Number of reads that a small file takes: progress is known to this fraction of it."""
+ZSTD_BLOCK_BYTES = 1 << 17
+"""Largest size of a block of zstd, which is decompressed as one."""
+
 
 def open_compressed(path: str) -> ByteReader:
     """Open a file whose name ends in one of `COMPRESSED_SUFFIXES`.
@@ -32,8 +39,10 @@ def open_compressed(path: str) -> ByteReader:
     if Path(path).stat().st_size == 0:
         raise EOFError("the archive is empty")
     if path.endswith(".gz"):
-        return gzip.GzipFile(path)
-    return BufferedReader(XzReader(path) if path.endswith(".xz") else ZstdReader(path), 1 << 16)
+        return GzipReader(path)
+    if path.endswith(".xz"):
+        return BufferedReader(XzReader(path), 1 << 16)
+    return BufferedReader(ZstdReader(path), ZSTD_BLOCK_BYTES)
 
 
 def refuse_compressed(path: str, file: BufferedReader) -> None:
@@ -47,12 +56,17 @@ def refuse_compressed(path: str, file: BufferedReader) -> None:
 
 
 def position_on_disk(file: ByteReader) -> int:
-    """Return the number of bytes of a file that have been read, before they are decompressed."""
+    """Return the number of bytes of a file on disk, before they are decompressed, that hold what was read of it.
+
+    Of compressed files, it is an estimate.
+    """
     if isinstance(file, gzip.GzipFile):
         compressed: Any = file.fileobj
         return 0 if compressed is None else int(compressed.tell())
     raw = file.raw
-    return raw.file.tell() if isinstance(raw, XzReader | ZstdReader) else file.tell()
+    if isinstance(raw, XzReader):
+        return raw.file.tell()
+    return raw.position_on_disk(file.tell()) if isinstance(raw, ZstdReader) else file.tell()
 
 
 def import_arrow(purpose: str) -> Any:
@@ -64,12 +78,38 @@ def import_arrow(purpose: str) -> Any:
     return pyarrow
 
 
+class ShortReadFile(FileIO):
+    """A file that is read little by little, so that its position shows how much of it has been decompressed."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.max_read = max(1, min(MAX_READ_BYTES, Path(path).stat().st_size // READS_PER_FILE))
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Return the next bytes, at most `max_read`; none at the end."""
+        is_limited = size is not None and 0 <= size <= self.max_read
+        return super().read(size if is_limited else self.max_read) or b""
+
+
+class GzipReader(gzip.GzipFile):
+    """Reads a .gz file."""
+
+    def __init__(self, path: str) -> None:
+        self.file = ShortReadFile(path)
+        super().__init__(fileobj=self.file)
+
+    def close(self) -> None:
+        """Close the file as well."""
+        super().close()
+        self.file.close()
+
+
 class XzReader(RawIOBase):
     """Reads an .xz file. Unlike lzma.LZMAFile, it reports a damaged stream instead of ending there."""
 
     def __init__(self, path: str) -> None:
         super().__init__()
-        self.file = Path(path).open("rb")  # noqa: SIM115  # closed with this object
+        self.file = ShortReadFile(path)
         self.stream: lzma.LZMADecompressor | None = lzma.LZMADecompressor()
 
     def readable(self) -> bool:
@@ -115,8 +155,10 @@ class ZstdReader(RawIOBase):
         super().__init__()
         self.path = path
         arrow = import_arrow(f"{path}: a .zst file")
-        self.file = Path(path).open("rb")  # noqa: SIM115  # closed with this object
+        self.file = ShortReadFile(path)
         self.stream = arrow.CompressedInputStream(self.file, "zstd")
+        self.before = self.now = (0, 0)
+        """Bytes that have been decompressed, and the position on disk: before the latest read, and after it."""
 
     def readable(self) -> bool:
         """Return True."""
@@ -138,7 +180,18 @@ class ZstdReader(RawIOBase):
                 ) from error
             raise EOFError(str(error)) from error
         view[: len(data)] = data
+        self.before, self.now = self.now, (self.now[0] + len(data), self.file.tell())
         return len(data)
+
+    def tell(self) -> int:
+        """Return the number of bytes that have been decompressed."""
+        return self.now[0]
+
+    def position_on_disk(self, decompressed: int) -> int:
+        """Return the position on disk of one of the bytes of the latest read: a read has a whole block of them."""
+        (start, start_on_disk), (end, end_on_disk) = self.before, self.now
+        read = (decompressed - start) / max(1, end - start)
+        return start_on_disk + int((end_on_disk - start_on_disk) * read)
 
     def close(self) -> None:
         """Close the file as well."""

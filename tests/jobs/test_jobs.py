@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -351,6 +352,25 @@ def test_a_wrong_column_of_a_parquet_file_is_reported_by_the_command(tmp_path: P
     files = ["-i", str(tmp_path / "in.parquet"), "-o", str(tmp_path / "out.parquet")]
     message = refused("translate", "--model", str(tmp_path / "model"), *files, "--keys", "txt")
     assert message.endswith("in.parquet has no column 'txt': it has text; name one with --keys")
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".xz", ".zst"])
+@pytest.mark.parametrize("rows", [100, 3_000])
+def test_progress_counts_what_was_used_of_a_compressed_file(tmp_path: Path, suffix: str, rows: int) -> None:
+    """And not what was read ahead, which of a small file is all."""
+    if suffix == ".zst":
+        pytest.importorskip("pyarrow", reason="pip install 'regard[jobs]'")
+    random = Random(0)
+    source = compressed(tmp_path / f"in{suffix}", "".join(f"{random.getrandbits(200)}\n" for _ in range(rows)))
+    errors = []
+    reverse_file(
+        source,
+        tmp_path / "out",
+        workers=None,
+        report=lambda progress: errors.append(abs(progress.fraction - progress.rows / rows)),
+    )
+    assert len(errors) > 10
+    assert max(errors) < 0.05
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".xz", ".zst"])
