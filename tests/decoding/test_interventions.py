@@ -63,7 +63,8 @@ def test_the_translation_changes_without_a_word_and_without_a_layer() -> None:
     tokens = model.observe(SENTENCE, usual).attention.maps["encoder"].keys
     assert "books" in usual
     assert "books" not in translation(model, AttentionChanges(hidden=(tokens.index("livres"),)))
-    silenced = tuple(HeadName("cross", 1, head) for head in range(5))
+    last, heads = model.config.decoder_depth - 1, model.config.heads
+    silenced = tuple(HeadName("cross", last, head) for head in range(heads))
     assert "books" not in translation(model, AttentionChanges(silenced=silenced))
     assert translation(model, AttentionChanges()) == usual
 
