@@ -24,7 +24,9 @@ BZIP2_BLOCK = b"1AY&SY"
 """What follows the first four bytes of a bzip2 file: text may begin with BZh."""
 
 MAX_READ_BYTES = 1 << 16
-"""Compressed bytes that are read at a time."""
+"""Compressed bytes that are read at a time from a large file."""
+MIN_READ_BYTES = 16
+"""Compressed bytes that are read at a time at least: gzip's reader wants the first two together."""
 READS_PER_FILE = 256
 """Number of reads that a small file takes: progress is known to this fraction of it."""
 ZSTD_BLOCK_BYTES = 1 << 17
@@ -83,7 +85,7 @@ class ShortReadFile(FileIO):
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
-        self.max_read = max(1, min(MAX_READ_BYTES, Path(path).stat().st_size // READS_PER_FILE))
+        self.max_read = max(MIN_READ_BYTES, min(MAX_READ_BYTES, Path(path).stat().st_size // READS_PER_FILE))
 
     def read(self, size: int | None = -1) -> bytes:
         """Return the next bytes, at most `max_read`; none at the end."""
