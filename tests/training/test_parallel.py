@@ -202,6 +202,17 @@ def test_a_run_resumes_under_another_strategy(runs: Path, before: str, after: st
     assert losses(out) == pytest.approx(losses(runs / "ragged-one"), abs=1e-5)
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("mode", MODES)
+def test_two_processes_learn_the_same_with_a_compiled_network(runs: Path, mode: str) -> None:
+    """FSDP2 gathers the weights of a layer where the compiled graph breaks."""
+    out = runs / f"compiled-{mode}"
+    changes = ("train.compile=true", f"train.parallel={mode}", SHORT)
+    with torchrun("-m", "regard", *arguments(runs, out.name, *changes)) as process:
+        assert process.wait() == 0, process.stderr
+    assert losses(out) == pytest.approx(losses(runs / "ragged-one")[:10], abs=1e-5)
+
+
 # Decisions that all ranks share
 
 
