@@ -226,7 +226,7 @@ def test_figures_and_names_with_digits_are_distinguished() -> None:
 
 
 def test_the_readme_states_the_size_of_the_wheel() -> None:
-    """Nearly all of it is the weights, which do not compress; tests/test_packaging.py builds it."""
+    """Nearly all of it is the weights, which hardly compress; tests/test_packaging.py builds it."""
     weights = sum(path.stat().st_size for path in ROOT.glob("regard/models/*/model.safetensors")) / 1e6
     (stated,) = re.findall(r"The wheel is (\d+) MB", page("README.md"))
-    assert weights < int(stated) < weights + 3
+    assert weights - 1 < int(stated) < weights + 3
