@@ -201,19 +201,26 @@ class Translator:
                 lacking[key] = piece
         if self.options.stop or self.options.max_tokens is not None:
             return
-        for repairs in (
-            self._translate_with_names_of_units(lacking, missing),
-            self._translate_with_placeholders(lacking, missing),
-            self._translate_in_parts(lacking),
-        ):
-            for key, translations in repairs:
-                translated[key] = self._most_complete(translated[key], translations, pieces[key])
-                if not self._count_missing(translated[key][0], pieces[key]):
-                    del lacking[key]
+        # Each repair is given what the repairs before it have left.
+        self._improve(translated, lacking, self._translate_with_names_of_units(lacking, missing))
+        self._improve(translated, lacking, self._translate_with_placeholders(lacking, missing))
+        self._improve(translated, lacking, self._translate_in_parts(lacking))
+
+    def _improve(
+        self,
+        translated: dict[PieceKey, list[Translation]],
+        lacking: dict[PieceKey, SourcePiece],
+        repaired: Mapping[PieceKey, list[Translation]],
+    ) -> None:
+        """Keep the most complete translations of repaired pieces. Those that lack nothing now are no longer lacking."""
+        for key, translations in repaired.items():
+            translated[key] = self._most_complete(translated[key], translations, lacking[key])
+            if not self._count_missing(translated[key][0], lacking[key]):
+                del lacking[key]
 
     def _translate_with_names_of_units(
         self, pieces: Mapping[PieceKey, SourcePiece], missing: Mapping[PieceKey, dict[str, str]]
-    ) -> Iterator[tuple[PieceKey, list[Translation]]]:
+    ) -> dict[PieceKey, list[Translation]]:
         """Translations of pieces in which names replace the symbols of units that their first translations lack."""
         named = {key: with_names_of_units(piece.core, missing[key], self.language) for key, piece in pieces.items()}
         sources = {
@@ -221,14 +228,15 @@ class Translator:
             for key, (text, _) in named.items()
             if text != pieces[key].core
         }
-        for batch in self._translate_batches(sources):
-            for key, translations in batch.items():
-                stand_ins = named[key][1]
-                yield key, [replace(each, text=replace_parts(each.text, stand_ins)) for each in translations]
+        return {
+            key: [replace(each, text=replace_parts(each.text, named[key][1])) for each in translations]
+            for batch in self._translate_batches(sources)
+            for key, translations in batch.items()
+        }
 
     def _translate_with_placeholders(
         self, pieces: Mapping[PieceKey, SourcePiece], missing: Mapping[PieceKey, dict[str, str]]
-    ) -> Iterator[tuple[PieceKey, list[Translation]]]:
+    ) -> dict[PieceKey, list[Translation]]:
         """Translations of pieces in which placeholders replace what their first translations lack."""
         replaced = {key: with_placeholders(piece.core, missing[key]) for key, piece in pieces.items()}
         sources = {
@@ -236,14 +244,13 @@ class Translator:
             for key, (text, placeholders) in replaced.items()
             if placeholders
         }
-        for batch in self._translate_batches(sources):
-            for key, translations in batch.items():
-                placeholders = replaced[key][1]
-                yield key, [replace(each, text=without_placeholders(each.text, placeholders)) for each in translations]
+        return {
+            key: [replace(each, text=without_placeholders(each.text, replaced[key][1])) for each in translations]
+            for batch in self._translate_batches(sources)
+            for key, translations in batch.items()
+        }
 
-    def _translate_in_parts(
-        self, pieces: Mapping[PieceKey, SourcePiece]
-    ) -> Iterator[tuple[PieceKey, list[Translation]]]:
+    def _translate_in_parts(self, pieces: Mapping[PieceKey, SourcePiece]) -> dict[PieceKey, list[Translation]]:
         """Translations of long pieces in parts of about half their length.
 
         Parts that are no clauses are translated worse: they are used only if they lack nothing.
@@ -258,13 +265,15 @@ class Translator:
         translations: dict[PieceKey, list[Translation]] = {}
         for batch in self._translate_batches(sources):
             translations |= batch
+        repaired = {}
         for key, in_parts in parts.items():
             translated_parts = [
                 self._with_surroundings(part, translations.get((*key, number))) for number, part in enumerate(in_parts)
             ]
             joined = join_translations(translated_parts, self.options.n_best)
             if has_clauses(pieces[key].core) or not self._count_missing(joined[0], pieces[key]):
-                yield key, joined
+                repaired[key] = joined
+        return repaired
 
     def _parts(self, piece: SourcePiece) -> list[SourcePiece]:
         """A piece in parts of about half its length."""

@@ -697,6 +697,32 @@ def test_a_limited_translation_is_not_made_longer_by_repairs(limit: dict[str, An
     assert len(translator.asked) == 1
 
 
+def test_each_repair_gets_what_those_before_it_left() -> None:
+    given = []
+
+    class Recording(Shouting):
+        def _translate_ids(self, sources: Inputs) -> list[list[module.Translation]]:
+            texts = [self.tokenizer.decode(ids) for ids in sources]
+            kept = [" ".join(part for part in ("2 meters", "X1") if part in text.replace("è", "e")) for text in texts]
+            return [[module.Translation(text, 0.0, 0.0, True)] for text in kept]
+
+    def record(name: str) -> Callable[..., Any]:
+        def repair(self: Any, pieces: dict[Any, Any], *missing: Any) -> Any:
+            given.append([piece.core for piece in pieces.values()])
+            return getattr(Shouting, name)(self, pieces, *missing)
+
+        return repair
+
+    for name in ("_translate_with_names_of_units", "_translate_with_placeholders", "_translate_in_parts"):
+        setattr(Recording, name, record(name))
+    translator = Recording.of(random_model())
+    object.__setattr__(translator, "language", "en")
+    object.__setattr__(translator, "target_language", "fr")
+    lacking_name, lacking_code, lacking_all = "It is 2 m.", "See www.a.fr.", "See b@c.fr or X1."
+    translator.translate_all([lacking_name, lacking_code, lacking_all])
+    assert given == [[lacking_name, lacking_code, lacking_all], [lacking_code, lacking_all], [lacking_all]]
+
+
 def test_repaired_parts_are_separated_by_spaces() -> None:
     translator = Forgetful.of(regard.load("petit-fr-en"))
     [piece] = translator._pieces("他说你好，" * 8, 200)
