@@ -21,16 +21,28 @@ from regard.decoding.amounts import (
     with_amounts,
 )
 from regard.decoding.clock_times import TIME_LANGUAGES, missing_always, with_clock_times
+from regard.decoding.sentence_splitter import SPACELESS
 from regard.decoding.units import NUMBER_SPACES, UNIT_LANGUAGES
 
 FRACTIONS = "½⅓⅔¼¾⅛"
 SMALL_DIGITS = "⁰¹²³⁴⁵⁶⁷⁸⁹₀₁₂₃₄₅₆₇₈₉"
 """What is copied in formulas: CO₂, x²."""
+_JOINING = rf"{SPACELESS}\uac00-\ud7ff"
+"""Letters that are written next to words and codes without a space; Korean ones as well, in endings."""
+_JOINING_LETTER = re.compile(rf"(?=\w)[{_JOINING}]")
+_SPACED_LETTER = rf"[^\W{_JOINING}]"
+"""A letter of a script with spaces, or a digit."""
+_JOINT = re.compile(
+    rf"(?<={_SPACED_LETTER})(?={_JOINING_LETTER.pattern})|(?<=[{_JOINING}])(?<=\w)(?=[@#+]|{_SPACED_LETTER})"
+)
+"""Where a word may end within a row of letters, as in 型番AB-123です."""
+_JOINT_MARK = "\ue000"
+"""A character for private use, which marks a joint: it is neither a letter nor a space."""
 # Possessive quantifiers: long words take linear time.
 _CANDIDATE = re.compile(
     r"(?P<code_span>`[^`\s](?:[^`\n]{0,100})`)"
     r"|(?<![\w.~/<])(?P<path>(?:~|\.{1,2})?(?:/\.?\w[\w-]*+(?:\.\w[\w-]*+)*+){2,}+/?|[A-Z]:\\[\w\\.-]*\w)"
-    r"|(?P<address>(?:https?://|www\.)[^\s<>\"'«»“”]*[\w/]"  # without the punctuation after it
+    r"|(?P<address>(?:https?://|www\.)[^\s<>\"'«»“”、。「」（），\ue000]*[\w/]"  # without the punctuation after it
     r"|(?<![\w.+-])\w[\w.+-]*+@\w[\w-]*+(?:\.\w[\w-]*+)++)"
     r"|(?<![\w@&])(?P<tag>@\w(?:\w|[.-]\w)++|\#(?=\w*[^\W\d])\w++)"
     r"|(?<![\w.@/+-])(?P<dotted>\w[\w-]*+(?:\.\w[\w-]*+)++)"
@@ -78,14 +90,18 @@ def verbatim_parts(text: str) -> list[str]:
 
 
 def _verbatim(text: str) -> Iterator[str]:
+    if _JOINING_LETTER.search(text):
+        text = _JOINT.sub(_JOINT_MARK, text)
     for part in _CANDIDATE.finditer(text):
         if part["dotted"] and not (_FILE_ENDING.search(part[0]) or _VERSION.fullmatch(part[0])):
             continue
+        if part["dotted"] and _JOINING_LETTER.match(part[0]) and text.startswith(_JOINT_MARK, part.end()):
+            continue  # 昨日の報告書.pdfを: where the name begins is not known
         if part["formula"] and _UNIT_WITH_POWER.fullmatch(part[0]):
             continue
         if part["code"] and not _DIGIT.search(part[0]):
             continue
-        yield part[0]
+        yield part[0].replace(_JOINT_MARK, "")
 
 
 @dataclass(frozen=True)
@@ -160,7 +176,10 @@ def with_names_of_units(source: str, missing: Mapping[str, str], language: str |
 def replace_parts(text: str, replacements: Mapping[str, str]) -> str:
     """A text with a replacement for each of some parts, where it is no part of a longer number or word."""
     parts = "|".join(map(re.escape, sorted(replacements, key=len, reverse=True)))
-    pattern = rf"(?<!\w)(?<!\d[.,{NUMBER_SPACES}])(?:{parts})(?!(?<=\d)[.,{NUMBER_SPACES}]?\d)(?!\w)"
+    pattern = (
+        rf"(?<!{_SPACED_LETTER})(?<!\d[.,{NUMBER_SPACES}])(?:{parts})"
+        rf"(?!(?<=\d)[.,{NUMBER_SPACES}]?\d)(?!{_SPACED_LETTER})"
+    )
     return re.sub(pattern, lambda match: replacements[match[0]], text) if parts else text
 
 

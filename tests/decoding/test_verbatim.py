@@ -322,6 +322,40 @@ def test_paths_and_code_are_kept() -> None:
     assert verbatim_parts(text) == ["~/a/b.txt", "/usr/local/bin", r"C:\Users\moi", "`x = 1`", "v2.0.1"]
 
 
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("型番AB-123です", ["AB-123"]),
+        ("请在A4纸上打印。", ["A4"]),
+        ("모델 AB-123은 새 것입니다", ["AB-123"]),
+        ("รุ่นAB-123ครับ", ["AB-123"]),
+        ("詳しくはwww.example.com/a.htmlを見て", ["www.example.com/a.html"]),
+        ("https://example.com/b。次は", ["https://example.com/b"]),
+        ("（https://ja.wikipedia.org/wiki/日本）", ["https://ja.wikipedia.org/wiki/日本"]),
+        ("a.b@c.frまで、plan.pdfと@moiさん", ["a.b@c.fr", "plan.pdf", "@moi"]),
+        ("#東京と#regard3は", ["#東京と", "#regard3"]),
+        (
+            "電話06 12 34 56 78へ2026-05-01に、v2.0.1版、CO₂を`あa`",
+            ["06 12 34 56 78", "2026-05-01", "v2.0.1", "CO₂", "`あa`"],
+        ),
+        ("報告書.pdf", ["報告書.pdf"]),
+        ("昨日の報告書.pdfを", []),
+        ("2026年5月1日、T恤", []),
+        ("modèleAB-123é", []),
+    ],
+)
+def test_what_is_next_to_letters_of_scripts_without_spaces_is_kept(text: str, parts: list[str]) -> None:
+    assert verbatim_parts(text) == parts
+
+
+def test_placeholders_are_put_next_to_letters_of_scripts_without_spaces() -> None:
+    source = "型番AB-123です。AB-1234とxAB-123は"
+    text, placeholders = with_placeholders(source, {"AB-123": "AB-123"})
+    assert text == "型番X1です。AB-1234とxAB-123は"
+    assert without_placeholders(text, placeholders) == source
+    assert check_verbatim("型番はAB-123です", "The model is AB-123.", "en", "ja").missing == {}
+
+
 def test_languages_are_known_by_their_codes() -> None:
     codes = ("en", "en-GB", "eng_Latn", "fr", "fra_Latn", "DE", "xx", "", None)
     assert [*map(number_format, codes)] == [ENGLISH, ENGLISH, ENGLISH, FRENCH, FRENCH, GERMAN, None, None, None]
