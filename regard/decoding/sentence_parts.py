@@ -28,7 +28,7 @@ _BETWEEN_PARTS = re.compile(rf"(?:{_EMOJI}|{_TAG}|{_BLOB}|(?<=\s)(?:{_EMOTICON}|
 _SLASH = re.compile(r"(?<=\D\s)/(?=\s\D)")
 """What separates lines of a poem or days of opening hours, but not 3 / 4."""
 _SYMBOL_CHARACTERS = r"\s|\u2190-\u2bff\ufe0f\u200d\U0001f000-\U0001faff"  # emoji, what joins several into one, arrows
-_SYMBOL = rf"(?:[{_SYMBOL_CHARACTERS}]|{_EMOTICON}|{_TAG}|{_BLOB}|\*\*(?:\s?:)?)"
+_SYMBOL = rf"(?:[{_SYMBOL_CHARACTERS}]|{_EMOTICON}|{_TAG}|{_BLOB}|\*{{2,}}+(?:\s?:)?)"
 _LIST_MARKER = r"(?:[-*•‣◦–—>/]|#{1,6}|\[[ xX]?\])\s++"
 _BULLET = re.compile(r"\s*+([*•])\s")
 _NUMBER_IN_LIST = r"(?:\d{1,2}[.)]|[a-zA-Z]\))\s++(?=[^\W\d_])"
@@ -37,9 +37,8 @@ _FIRST_BOLD = re.compile(
 )
 """A label in bold at the beginning of a Markdown text. Other bold words are translated with their sentence: see
 `regard.decoding.inline_marks`."""
-_SYMBOLS_AROUND = re.compile(
-    rf"\A(?:{_SYMBOL}|{_LIST_MARKER}|{_NUMBER_IN_LIST}|{_HASHTAGS})++|(?<![{_SYMBOL_CHARACTERS}]){_SYMBOL}++\Z"
-)
+_SYMBOLS_BEFORE = re.compile(rf"(?:{_SYMBOL}|{_LIST_MARKER}|{_NUMBER_IN_LIST}|{_HASHTAGS})++")
+_SYMBOLS_AFTER = re.compile(rf"(?<![{_SYMBOL_CHARACTERS}*]){_SYMBOL}++\Z")
 MAX_CHARACTER_LENGTH = 32
 """Code points of what readers see as one character; the emoji of a family is among the longest."""
 ZERO_WIDTH_JOINER = "\u200d"
@@ -102,10 +101,13 @@ def _character_boundary(text: str, index: int) -> int:
     return index
 
 
-def without_symbols_around(part: str) -> str:
-    """A part of a sentence without the list markers, emoji and HTML at its beginning and end, which are copied.
+def core_of(part: str) -> tuple[int, int]:
+    """Where a part of a sentence begins and ends without the list markers, emoji and HTML around it, which are copied.
 
-    >>> without_symbols_around("- [ ] acheter du lait 😉")
+    >>> "- [ ] acheter du lait 😉"[slice(*core_of("- [ ] acheter du lait 😉"))]
     'acheter du lait'
     """
-    return _SYMBOLS_AROUND.sub("", part)
+    before = _SYMBOLS_BEFORE.match(part)
+    start = before.end() if before else 0
+    after = _SYMBOLS_AFTER.search(part, start)
+    return start, after.start() if after else len(part)

@@ -29,7 +29,7 @@ from regard.decoding.inline_marks import InlineMark, has_inline_marks, with_inli
 from regard.decoding.options import Decoding
 from regard.decoding.punctuation import with_punctuation
 from regard.decoding.search import Hypothesis
-from regard.decoding.sentence_parts import halves, has_clauses, separate_parts, without_symbols_around
+from regard.decoding.sentence_parts import core_of, halves, has_clauses, separate_parts
 from regard.decoding.sentence_splitter import ends_with_mark, has_words, needs_space_after, sentences
 from regard.decoding.source_text import in_sentence_case, is_in_capitals, plain_forms
 from regard.decoding.text_stream import text_before_stop
@@ -362,15 +362,13 @@ class Translator:
 
     def _short_pieces(self, text: str, code: str, longest: int) -> Iterator[SourcePiece]:
         """A part of a sentence, halved until its parts are short enough."""
-        plain, core, marks = _core(text)
-        if not has_words(core):
+        piece = _without_surroundings(text)
+        if not has_words(piece.core):
             yield SourcePiece(text)
             return
-        ids = self._encode(code + core)
-        if len(ids) <= longest or len(core) == 1:
-            start = plain.index(core)
-            after = plain[start + len(core) :]
-            yield SourcePiece(plain[:start], core, marks, target_code=code, ids=ids, after=after)
+        ids = self._encode(code + piece.core)
+        if len(ids) <= longest or len(piece.core) == 1:
+            yield replace(piece, target_code=code, ids=ids)
             return
         first, *others = halves(text)
         for piece in self._short_pieces(first, code, longest):
@@ -468,18 +466,17 @@ def max_source_tokens(config: ModelConfig, longest_trained: object = None) -> in
     return max(1, min(longest, config.max_positions * 2 // (3 if config.kind == "encoder-decoder" else 5)))
 
 
-def _core(text: str) -> tuple[str, str, tuple[InlineMark, ...]]:
-    """A part of a sentence without inline marks, what of it is translated, and the marks in that."""
-    core = without_symbols_around(text)
+def _without_surroundings(text: str) -> SourcePiece:
+    """A part of a sentence, separated from what is around it and from the inline marks in it."""
+    start, end = core_of(text)
+    core = text[start:end]
     if has_inline_marks(core):
         plain, marks = without_inline_marks(text)
-        core_of_plain = without_symbols_around(plain)
-        start = plain.index(core_of_plain)
-        end = start + len(core_of_plain)
-        if marks and all(start <= mark.start and mark.end <= end for mark in marks):  # else they are around symbols
-            marks_of_core = (replace(mark, start=mark.start - start, end=mark.end - start) for mark in marks)
-            return plain, core_of_plain, tuple(marks_of_core)
-    return text, core, ()
+        first, last = core_of(plain)
+        if marks and all(first <= mark.start and mark.end <= last for mark in marks):  # else they are around symbols
+            marks_of_core = (replace(mark, start=mark.start - first, end=mark.end - first) for mark in marks)
+            return SourcePiece(plain[:first], plain[first:last], tuple(marks_of_core), after=plain[last:])
+    return SourcePiece(text[:start], core, after=text[end:])
 
 
 def _with_spaces(pieces: Sequence[tuple[SourcePiece, bool]]) -> Iterator[SourcePiece]:

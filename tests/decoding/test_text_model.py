@@ -21,7 +21,7 @@ from regard.decoding.batching import batches_by_length
 from regard.decoding.generate import Inputs
 from regard.decoding.options import Decoding
 from regard.decoding.search import Hypothesis
-from regard.decoding.sentence_parts import halves, separate_parts, without_symbols_around
+from regard.decoding.sentence_parts import core_of, halves, separate_parts
 from regard.decoding.text_model import Model
 from regard.decoding.translator import Translator
 from regard.decoding.verbatim import check_verbatim
@@ -371,9 +371,10 @@ def test_addresses_and_names_are_copied(source: str, translation: str, searches:
 
 def test_long_runs_of_emoji_take_linear_time() -> None:
     translator = Shouting.of(random_model())
+    runs = ("😀", "<p>", "#a ", " ", "| ", "😀<p>", "*a* ", "*", "** ", "**a", "<b>", "_a ", "[a](", f"{'a' * 200} ")
     begin = time.process_time()
     for end in ("a", ""):
-        for run in ("😀", "<p>", "#a ", " ", "| ", "😀<p>", "*a* ", "**a", "<b>", "_a ", "[a](", f"{'a' * 200} "):
+        for run in runs:
             translator._pieces("a" + run * min(50_000, 500_000 // len(run)) + end, 10**6)
     assert time.process_time() - begin < 20  # a quadratic search takes minutes
 
@@ -504,7 +505,13 @@ def test_the_model_is_asked_for_what_it_can_translate(source: str, asked: list[s
 def test_text_without_spaces_is_translated_in_scripts_that_have_none() -> None:
     for text in ("中文" * 200, "ไทย" * 200, "mot-" * 200, "le,chat," * 100):
         assert separate_parts(text) == [text]
-        assert without_symbols_around(text) == text
+        assert core_of(text) == (0, len(text))
+
+
+@pytest.mark.parametrize("text", ["a) a", "x) *x*", "[x] x", "1) b) b"])
+def test_the_letter_of_a_list_is_not_taken_for_the_text_after_it(text: str) -> None:
+    (piece,) = random_model().translator()._pieces(text, 10)
+    assert (piece.before, piece.core, piece.after) == (text.replace("*", "")[:-1], text.strip("*")[-1], "")
 
 
 def test_the_case_of_a_sentence_is_decided_before_it_is_split() -> None:
