@@ -75,7 +75,7 @@ class Unit:
         return text[:position] + match[1] + self.symbol(language) + text[match.end() :]
 
     def _symbols(self, language: str) -> str:
-        return rf"(?:{_alternatives([self.symbol(language), *self.aliases])})(?![\w/])"
+        return rf"(?:{_alternatives([self.symbol(language), *self.aliases])})(?![\w'’/])"
 
 
 def _alternatives(symbols: Collection[str]) -> str:

@@ -201,6 +201,7 @@ LOST = [
     ("fr", "en", "50g, 10cl", "50g", {"10cl": "10 cl"}),
     ("fr", "en", "1\u202f200\u00a0m de long", "1,200 me", {"1\u202f200\u00a0m": "1,200 m"}),
     ("fr", "en", "1 l d'eau et 2 To", "a water and 2 data", {"1 l": "1 l", "2 To": "2 TB"}),
+    ("en", "fr", "1.5 l of water and 5 m", "1,5 l'eau et 5 m’a", {"1.5 l": "1,5 l", "5 m": "5 m"}),
     ("fr", "en", "20 mm de pluie", "20 miles of rain", {"20 mm": "20 mm"}),
     ("fr", "en", "580 km² et 12 m", "580 km and 12 m²", {"580 km²": "580 km²", "12 m": "12 m"}),
     ("fr", "en", "80 km/h", "80 km", {"80 km/h": "80 km/h"}),
