@@ -103,3 +103,18 @@ def test_a_page_that_cannot_be_served_is_reported_once(
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err == "regard: this run has no page: cannot listen on 127.0.0.1:7878\n"
+
+
+def test_a_page_that_stays_is_announced_when_the_server_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A short run can end before its server answers."""
+    stand_in_for_the_server(
+        tmp_path, "sleep 0.3; echo 'Regard is serving at http://127.0.0.1:1234/'; sleep 0.3", monkeypatch
+    )
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    with RunPage(tmp_path) as page:
+        page.watch(lambda _: None)(Ticked(0, 0.0))
+        page.stay()
+    stays = f"The page stays at http://127.0.0.1:1234/#/runs until Ctrl-C. Later: regard serve {tmp_path}\n"
+    assert capsys.readouterr().out == stays
