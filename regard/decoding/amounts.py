@@ -26,6 +26,8 @@ CURRENCY_SIGNS = "€$£¥"
 CURRENCY_NAME = re.compile(
     r"\b(?:EUR|USD|GBP|JPY|euros?|dollars?|pounds?|livres?|pfund|bucks?|quid|yens?|cents?|centimes?)\b", re.IGNORECASE
 )
+_CURRENCY_NAMES = {"€": ("euro", "euro"), "$": ("dollar", "dollar"), "£": ("livre", "pound")}
+"""Names of currencies in French and English."""
 MAGNITUDE = re.compile(
     r"\b(?:hundreds?|thousands?|(?:m|b|tr)illions?|\w+ties|cents?|centimes?|centaines?|mille|milliers?|milliards?|années"
     r"|hundert|tausend|million(?:en)?|milliarden?)\b",
@@ -62,6 +64,10 @@ _IDENTIFIED = re.compile(r"(?:\b[A-Z]{3,}|\bn[°º]|\b[Nn]o\.?|\b[Tt][ée]l\.?|#
 """What is before a number that is a name, such as SIREN 552 100 554."""
 _MAGNITUDE_AFTER = re.compile(rf"[{NUMBER_SPACES}](?:m|b|tr)ill?i(?:on|ard)", re.IGNORECASE)
 """What follows a number that a currency sign cannot follow, as in 60 millions."""
+_NAMED_CURRENCY = re.compile(
+    rf"(?P<number>(?:\d|illi(?:on|ard)s?)[{NUMBER_SPACES}])(?P<of>de\s|d['’])?(?P<name>euro|dollar)(?=s?\b)",
+    re.IGNORECASE,
+)
 _SPLIT_BEFORE = re.compile(r"(?<!\d)\d{1,3}[.,]\s\Z")
 _SPLIT_AFTER = re.compile(
     rf"[.,]\s(?:\d{{3}}(?!\d)|\d{{1,2}}(?:[{NUMBER_SPACES}]?%|{_MAGNITUDE_AFTER.pattern}))", re.IGNORECASE
@@ -90,6 +96,10 @@ _CURRENCY_SIGN = re.compile(
 """A currency sign, perhaps with what shows that it belongs to a number."""
 _SIGN_AFTER_UNIT = re.compile(rf"(\d)(/[^\W\d_]+)[{NUMBER_SPACES}]([{CURRENCY_SIGNS}])")
 """A price per unit with its sign at the end, as in 12/kg €."""
+_SIGN_BEFORE_MAGNITUDE = re.compile(
+    rf"(\d)[{NUMBER_SPACES}]([{CURRENCY_SIGNS}])([{NUMBER_SPACES}](?:m|b|tr)illi(?:on|ard)s?)\b"
+)
+"""A price with its sign before millions, as in 1,2 $ million."""
 _DOTTED_GROUPS = re.compile(
     rf"(?<![\w.,])[1-9]\d{{0,2}}(?:(?:\.\d{{3}}){{2,}}|\.\d{{3}}(?=,\d|[{NUMBER_SPACES}]?(?:[{CURRENCY_SIGNS}]|euros?\b)))"
     r"(?![.\w]*\.?\d)"
@@ -202,6 +212,8 @@ class Amount:
             return False
         if self.whole.endswith("0") and MAGNITUDE.search(translation):
             return False
+        if self.sign and len(self.decimals) == 1 and self.decimals != "5":
+            return True  # 1.5 million may be one and a half
         return number >= END_OF_NUMBERS or not may_be_in_words(number, translation, language)
 
 
@@ -329,9 +341,10 @@ def with_amounts(
     >>> with_amounts("It costs $1 249.99.", "Ça coûte 1 249,99 €.", FRENCH, ENGLISH)
     ('It costs €1,249.99.', [])
     """
-    translation = _with_only_currency(translation, source)
+    translation = _with_only_currency(translation, source, target_format.language)
     if not target_format.sign_first:
         translation = _SIGN_AFTER_UNIT.sub(r"\1 \3\2", translation)
+        translation = _SIGN_BEFORE_MAGNITUDE.sub(r"\1\3 \2", translation)
     expected = list(islice(amounts(source, source_format), MAX_AMOUNTS))
     numbers = [*map(WrittenNumber, islice(_WRITTEN_NUMBER.finditer(translation), MAX_AMOUNTS))] if expected else []
     pairs, missing = _pairs(expected, numbers, target_format)
@@ -375,8 +388,8 @@ def _currency_signs(text: str) -> tuple[set[str], set[str]]:
     return with_number, set(alone) - with_number
 
 
-def _with_only_currency(translation: str, source: str) -> str:
-    """The translation with the currency sign of the source next to its numbers, if the source has no other currency."""
+def _with_only_currency(translation: str, source: str, language: str) -> str:
+    """The translation with the currency of the source next to its numbers, if the source has only one, as a sign."""
     signs = set(source) & set(CURRENCY_SIGNS)
     if len(signs) != 1 or CURRENCY_NAME.search(source):
         return translation
@@ -386,7 +399,14 @@ def _with_only_currency(translation: str, source: str) -> str:
         is_of_number = match["before"] or match["after"]
         return f"{match['before'] or ''}{sign}{match['after'] or ''}" if is_of_number else match[0]
 
-    return _CURRENCY_SIGN.sub(with_sign, translation)
+    def with_name(match: re.Match[str]) -> str:
+        name = _CURRENCY_NAMES[sign][language != "fr"]
+        of = "" if not match["of"] else "d'" if name.startswith("e") else "de "
+        return match[0] if match["name"].lower() == name else f"{match['number']}{of}{name}"
+
+    translation = _CURRENCY_SIGN.sub(with_sign, translation)
+    is_name_known = sign in _CURRENCY_NAMES and language in UNIT_LANGUAGES
+    return _NAMED_CURRENCY.sub(with_name, translation) if is_name_known else translation
 
 
 def _is_invented(number: WrittenNumber, source: str) -> bool:
