@@ -152,6 +152,16 @@ def write_time(time: ClockTime, language: str) -> str:
     return f"{hour} {half}" if is_full_hour else f"{hour}:{time.minute:02} {half}"
 
 
+def rewritten_time(text: str, source_language: str, target_language: str) -> str | None:
+    """A text that is only a time of day, as another language writes it.
+
+    >>> rewritten_time("18h30", "fr", "en"), rewritten_time("à 18h30", "fr", "en")
+    ('6:30 p.m.', None)
+    """
+    times = clock_times(text, source_language)
+    return write_time(times[0], target_language) if times and times[0].match[0] == text else None
+
+
 def with_clock_times(
     translation: str, source: str, source_language: str, target_language: str
 ) -> tuple[str, dict[str, str]]:

@@ -24,6 +24,7 @@ from regard.data.opus_tokenizer import OpusTokenizer
 from regard.data.tokenizer import Tokenizer
 from regard.decoding.batching import batches_by_length
 from regard.decoding.cancellation import raise_if_cancelled
+from regard.decoding.clock_times import TIME_LANGUAGES, rewritten_time
 from regard.decoding.generate import Inputs, search_translations
 from regard.decoding.inline_marks import InlineMark, has_inline_marks, with_inline_marks, without_inline_marks
 from regard.decoding.options import Decoding
@@ -177,10 +178,13 @@ class Translator:
             (number,): piece.ids for number, piece in enumerate(marked) if len(piece.ids) <= self.max_source_tokens
         }
         translated = {key[0]: each for batch in self._translate_batches(sources) for key, each in batch.items()}
-        return {
+        phrases = {
             marked[number].core: self._checked(translations[:1], marked[number])[0][0].text.strip(" .!?")
             for number, translations in translated.items()
         }
+        languages = self.language or "", self.target_language or ""
+        times = {phrase: rewritten_time(phrase, *languages) for phrase in phrases if set(languages) == TIME_LANGUAGES}
+        return phrases | {phrase: time for phrase, time in times.items() if time}
 
     def _translate_batches(self, sources: Mapping[PieceKey, list[int]]) -> Iterator[dict[PieceKey, list[Translation]]]:
         """The best translations of each source, in batches of similar lengths."""

@@ -419,6 +419,13 @@ def test_addresses_are_copied_in_every_translation() -> None:
     assert [each.text for each in translations] == [f"VOIR www.chat.fr ICI.{marks}" for marks in ("", "'", "''")]
 
 
+def test_a_marked_time_is_found_as_the_target_language_writes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    hypotheses = [module.Translation("The train leaves at 6:30 p.m.", -1.0, -1.0, True)]
+    monkeypatch.setattr(module.Translator, "_translate_ids", lambda _, sources: [hypotheses for _ in sources])
+    translator = replace(random_model().translator(), language="fr", target_language="en")
+    assert first(translator.translate_all(["Le train part à **18h30**."])) == ["The train leaves at **6:30 p.m.**"]
+
+
 def test_translations_that_corrections_make_equal_are_given_once(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = ["It costs $15", "It costs €15.", "It costs 15 euros.", "It costs EUR15."]
     hypotheses = [module.Translation(text, -float(rank), -float(rank), True) for rank, text in enumerate(texts)]
