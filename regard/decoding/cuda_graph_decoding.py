@@ -11,6 +11,7 @@ import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import fields, replace
 from functools import partial
 from typing import Any
@@ -54,7 +55,8 @@ class RecordedSearches:
     @torch.inference_mode()
     def search(self, inputs: SearchInputs) -> list[list[Hypothesis]]:
         """As `beam_search`, for a beam of any width; a beam of 1 may sample."""
-        with self._lock:
+        device = inputs.tokens.device  # graphs are recorded on the current device, which may be another GPU
+        with self._lock, torch.cuda.device(device) if device.type == "cuda" else nullcontext():
             return self._search(inputs)
 
     def _search(self, inputs: SearchInputs) -> list[list[Hypothesis]]:

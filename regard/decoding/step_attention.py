@@ -19,6 +19,7 @@ MAX_WARPS = 4
 """Maximum number of warps of a program if there are enough programs for the GPU. A few programs use four times as many
 instead, and thus load more keys at once."""
 ENOUGH_PROGRAMS = 256
+"""Number of programs that keep a GPU busy: about two for each of its multiprocessors."""
 TILE_PER_WARP = 2048
 """Number of elements of a tile of keys for which a warp has registers."""
 C = tl.constexpr
@@ -87,14 +88,15 @@ def _launch(
     warps = MAX_WARPS if rows * heads >= ENOUGH_PROGRAMS else 4 * MAX_WARPS
     block = max(16, min(triton.next_power_of_2(keys), warps * TILE_PER_WARP // widest))
     out = _output(q, v)
-    _attend[(rows, heads)](
-        q, new_k, new_v, k, v, positions, owners, mask, out, scale, keys, rows // len(k), heads // k.size(1),
-        *_strides(q, 2), *_strides(new_k, 2), *_strides(new_v, 2), *_strides(k, 3), *_strides(v, 3),
-        *_strides(positions, 1), *_strides(owners, 1), 0 if mask is None or len(mask) == 1 else mask.stride(0),
-        0 if mask is None else mask.stride(-1), d_k, d_v, block,
-        triton.next_power_of_2(d_k), triton.next_power_of_2(d_v),
-        num_warps=max(1, min(warps, block * widest // TILE_PER_WARP)),
-    )  # fmt: skip
+    with torch.cuda.device(q.device):  # Triton launches on the current device
+        _attend[(rows, heads)](
+            q, new_k, new_v, k, v, positions, owners, mask, out, scale, keys, rows // len(k), heads // k.size(1),
+            *_strides(q, 2), *_strides(new_k, 2), *_strides(new_v, 2), *_strides(k, 3), *_strides(v, 3),
+            *_strides(positions, 1), *_strides(owners, 1), 0 if mask is None or len(mask) == 1 else mask.stride(0),
+            0 if mask is None else mask.stride(-1), d_k, d_v, block,
+            triton.next_power_of_2(d_k), triton.next_power_of_2(d_v),
+            num_warps=max(1, min(warps, block * widest // TILE_PER_WARP)),
+        )  # fmt: skip
     return out
 
 
