@@ -227,29 +227,29 @@ class Translator:
     ) -> dict[PieceKey, list[Translation]]:
         """Translations of pieces in which names replace the symbols of units that their first translations lack."""
         named = {key: with_names_of_units(piece.core, missing[key], self.language) for key, piece in pieces.items()}
-        sources = {
-            key: self._encode(pieces[key].target_code + text)
-            for key, (text, _) in named.items()
-            if text != pieces[key].core
-        }
-        return {
-            key: [replace(each, text=replace_parts(each.text, named[key][1])) for each in translations]
-            for batch in self._translate_batches(sources)
-            for key, translations in batch.items()
-        }
+        return self._translate_changed(pieces, named, replace_parts)
 
     def _translate_with_placeholders(
         self, pieces: Mapping[PieceKey, SourcePiece], missing: Mapping[PieceKey, dict[str, str]]
     ) -> dict[PieceKey, list[Translation]]:
         """Translations of pieces in which placeholders replace what their first translations lack."""
         replaced = {key: with_placeholders(piece.core, missing[key]) for key, piece in pieces.items()}
+        return self._translate_changed(pieces, replaced, without_placeholders)
+
+    def _translate_changed(
+        self,
+        pieces: Mapping[PieceKey, SourcePiece],
+        changed: Mapping[PieceKey, tuple[str, dict[str, str]]],
+        restored: Callable[[str, Mapping[str, str]], str],
+    ) -> dict[PieceKey, list[Translation]]:
+        """Translations of changed sources, in which what stands for other parts is replaced by these."""
         sources = {
             key: self._encode(pieces[key].target_code + text)
-            for key, (text, placeholders) in replaced.items()
-            if placeholders
+            for key, (text, _) in changed.items()
+            if text != pieces[key].core
         }
         return {
-            key: [replace(each, text=without_placeholders(each.text, replaced[key][1])) for each in translations]
+            key: [replace(each, text=restored(each.text, changed[key][1])) for each in translations]
             for batch in self._translate_batches(sources)
             for key, translations in batch.items()
         }
