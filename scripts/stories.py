@@ -51,6 +51,19 @@ WORD = re.compile(r"[A-Za-z]+(?:'[a-z]+)?")
 PUNCTUATION = str.maketrans({"“": '"', "”": '"', "‘": "'", "’": "'", "—": ", ", "–": ", ", "…": "..."})
 UNWANTED = frozenset(PLOTS["unwanted"])
 """Words that no story may contain."""
+WORD_LISTS = {
+    "day": "days",
+    "place": "places",
+    "spot": "spots",
+    "home": "homes",
+    "thing": "things",
+    "food": "foods",
+    "hobby": "hobbies",
+    "skill": "skills",
+}
+"""The word list of each slot, in place of which a plot may name another one."""
+CASTS = {"all": (0.6, 0.2, 0.2), "young": (0.7, 0.0, 0.3), "children": (0.0, 0.0, 1.0), "adults": (0.0, 1.0, 0.0)}
+"""Shares of animals, adults and children among the heroes and friends of a plot."""
 PRONOUNS = {"he": "he", "him": "he", "his": "he", "himself": "he", "she": "she", "her": "she", "herself": "she"}
 
 
@@ -90,15 +103,17 @@ def make_story(rng: random.Random) -> Story:
     hero, friend = rng.choice(PLOTS["names"][hero_pronoun]), rng.choice(PLOTS["names"][friend_pronoun])
     while friend == hero:
         friend = rng.choice(PLOTS["names"][friend_pronoun])
-    kind, helper = _character(hero_pronoun, rng), _character(friend_pronoun, rng)
-    slots = {name[:-1]: rng.choice(PLOTS[name]) for name in ("days", "places", "spots", "homes", "things", "foods")}
-    slots |= {"hobby": rng.choice(PLOTS["hobbies"]), "skill": rng.choice(PLOTS["skills"])}
-    slots |= {"name": hero, "friend": friend, "helper": helper.split(" ", 1)[1] if " " in helper else helper}
+    cast = plot.get("cast", "all")
+    kind, helper = _character(hero_pronoun, cast, rng), _character(friend_pronoun, plot.get("friend_cast", cast), rng)
+    templates = [rng.choice(choices) for choices in (PLOTS["intros"], plot["begin"], plot["turn"], plot["end"])]
+    words = {name: PLOTS[plot.get(name, name)] for name in WORD_LISTS.values()}
+    words["days"] = [day for day in words["days"] if not templates[0].startswith(day)]  # "One day" is enough once
+    slots = {slot: rng.choice(words[name]) for slot, name in WORD_LISTS.items()}
+    slots |= {"name": hero, "friend": friend, "helper": helper.split(" ", 1)[1], "noun": kind.split(" ")[-1]}
     slots |= {"a_hero": _with_article(kind), "a_thing": _with_article(slots["thing"])}
     slots |= {"A_hero": _capital(slots["a_hero"]), "lday": slots["day"][0].lower() + slots["day"][1:]}
     slots |= {"place_cap": _capital(slots["place"]), "spot_cap": _capital(slots["spot"])}
     slots |= _pronoun_slots("", hero_pronoun) | _pronoun_slots("f", friend_pronoun)
-    templates = [rng.choice(choices) for choices in (PLOTS["intros"], plot["begin"], plot["turn"], plot["end"])]
     plan = plot["plan"].format(**slots)
     return Story(
         plans=(f"It is about {slots['a_hero']} named {hero}.", plan.split(". ")[0].rstrip(".") + ".", plan),
@@ -111,11 +126,13 @@ def make_story(rng: random.Random) -> Story:
     )
 
 
-def _character(pronoun: str, rng: random.Random) -> str:
-    heroes, choice = PLOTS["heroes"], rng.random()
-    if choice < 0.6:
+def _character(pronoun: str, cast: str, rng: random.Random) -> str:
+    """An adjective and a noun, such as "young queen"; the noun of a child may have an adjective itself."""
+    heroes = PLOTS["heroes"]
+    (kind,) = rng.choices(("animals", "people", "children"), CASTS[cast])
+    if kind == "animals":
         return f"{rng.choice(heroes['animal_adjectives'])} {rng.choice(heroes['animals'])}"
-    if choice < 0.8:
+    if kind == "people":
         return f"{rng.choice(heroes['people_adjectives'])} {rng.choice(heroes['people'])}"
     return f"{rng.choice(heroes['child_adjectives'])} {rng.choice(heroes['girls' if pronoun == 'she' else 'boys'])}"
 
