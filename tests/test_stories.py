@@ -93,6 +93,13 @@ def test_days_and_spots_come_once() -> None:
             assert len(re.findall(rf"\{{{slot}\}}", begin + turn)) <= 1, begin + turn
 
 
+def test_ends_name_the_hero_before_a_pronoun_does() -> None:
+    """Hero and friend may both be "he"; the model has written something about either of them before the end."""
+    for text in (end for plot in PLOTS["plots"] for end in plot["end"]):
+        first = re.search(r"[^.!?]*\{(he|him|his|himself|He|His)\}[^.!?]*", text)
+        assert not first or "{name}" in text[: first.end()], text
+
+
 def test_forms_of_pronouns_fit_he_and_she() -> None:
     """{his} is "her" for a heroine, so it needs a noun."""
     for text in (text for plot, beats in ALL_BEATS for text in (plot["plan"], *beats)):
