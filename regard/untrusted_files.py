@@ -6,6 +6,7 @@ Without the limits, a few bytes of JSON could exhaust the memory.
 import errno
 import json
 import re
+import stat
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -24,16 +25,18 @@ MAX_JSON_STRING = 1_000_000
 def is_regular_file(path: Path) -> bool:
     """Return whether a regular file exists here; raise a RegardError for a folder, pipe, device or broken link."""
     try:
-        if path.is_file():
-            return True
-        exists = path.is_symlink() or path.exists()
+        is_regular = stat.S_ISREG(path.stat().st_mode)  # one call: another program may create the file meanwhile
+    except ValueError:  # a null character
+        return False
     except OSError as error:
-        if error.errno != errno.ENAMETOOLONG:
+        if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG):
             raise
-        exists = False
-    if exists:
+        if error.errno == errno.ENAMETOOLONG or not path.is_symlink():
+            return False
+        is_regular = False
+    if not is_regular:
         raise RegardError(f"{path} is not a regular file")
-    return False
+    return True
 
 
 def is_safe_relative_path(name: str) -> bool:
