@@ -13,6 +13,7 @@ on its number only, and `write` continues after the shards that exist.
 """
 
 import argparse
+import itertools
 import json
 import lzma
 import random
@@ -37,11 +38,13 @@ PLOTS = tomllib.loads((Path(__file__).parent / "story_plots.toml").read_text(enc
 NAMES = {name for names in PLOTS["names"].values() for name in names}
 SYSTEM = "You are a children's author. You write short, simple stories that make sense."
 DECODING = Decoding(temperature=0.4, min_p=0.15, repetition_penalty=1.1, min_tokens=8, max_tokens=32)
-MAX_PROMPT_TOKENS = (96, 160, 192)
-"""Longest prompt of each part. They are multiples of 32, so that one CUDA graph serves all batches of a part."""
+MAX_PROMPT_TOKENS = 192
+"""Longest prompt. Every batch has one of this length, so that one CUDA graph serves all batches."""
+MAX_ATTEMPTS = 3
+"""Number of times that a story may be continued badly before it is given up."""
 MAX_SENTENCE_WORDS = 20
 SHARD_BATCHES = 8
-"""Batches of new stories in a shard. More of them waste less in the last batch of each part."""
+"""Batches of new stories in a shard. More of them waste less in its last batches, which are not full."""
 HELD_OUT_SHARE = 50
 """One in this many pairs of hero and object is only in the validation text."""
 MIN_STORIES_PER_WORD = 3
@@ -85,6 +88,8 @@ class Story:
     """The hero, the beginning, the turn and the end."""
     written: tuple[str, ...] = ()
     """What the model has written after the first beats."""
+    attempts: int = 0
+    """Number of times that the model has continued it badly."""
 
     @property
     def text(self) -> str:
@@ -166,37 +171,36 @@ def prompt_ids(model: Model, story: Story) -> list[int]:
 
 
 def write_shard(model: Model, number: int, batch: int, deadline: float) -> list[Story]:
-    """The finished stories of a shard: those that reach their end before the deadline."""
+    """The stories of a shard that are finished before the deadline, without the last few, which would fill no batch."""
     rng = random.Random(number)
-    stories = [make_story(rng) for _ in range(SHARD_BATCHES * batch)]
-    for part in range(len(MAX_PROMPT_TOKENS)):
-        stories = list(_continued(model, stories, part, number, batch, deadline))
-    return stories
+    waiting = [make_story(rng) for _ in range(SHARD_BATCHES * batch)]
+    finished: list[Story] = []
+    seeds = itertools.count(1_000 * number)
+    while len(waiting) > batch // 4 and time.monotonic() <= deadline:
+        chosen, waiting = waiting[1 - batch :], waiting[: 1 - batch]
+        for story in _continued(model, chosen, batch, next(seeds)):
+            (finished if len(story.written) == len(story.plans) else waiting).append(story)
+    return finished
 
 
-def _continued(
-    model: Model, stories: Sequence[Story], part: int, seed: int, batch: int, deadline: float
-) -> Iterator[Story]:
-    """The stories whose next part turns out well, with that part."""
-    for first in range(0, len(stories), batch):
-        if time.monotonic() > deadline:
-            return
-        chosen = stories[first : first + batch]
-        prompts = [prompt_ids(model, story) for story in chosen]
-        fits = [len(ids) <= MAX_PROMPT_TOKENS[part] for ids in prompts]
-        chosen, prompts = list(compress(chosen, fits)), list(compress(prompts, fits))
-        if not chosen:
-            continue
-        prompts += prompts[-1:] * (batch - len(prompts))  # every batch has one size: see `RecordedSearches`
-        options = replace(DECODING, seed=len(MAX_PROMPT_TOKENS) * seed + part)
-        hypotheses = generate(model.network, model.special, prompts, options)  # type: ignore[arg-type]
-        for story, (best,) in zip(chosen, hypotheses[: len(chosen)], strict=True):
-            text = model.require_tokenizer().decode(best.ids)
-            # Two sentences or one, depending on the story; one if the second is not good.
-            choices = (first_sentences(text, count) for count in range(1 + zlib.crc32(story.text.encode()) % 2, 0, -1))
-            written = next((sentences for sentences in choices if is_sound(sentences, story)), None)
-            if written is not None:
-                yield replace(story, written=(*story.written, written))
+def _continued(model: Model, stories: Sequence[Story], batch: int, seed: int) -> Iterator[Story]:
+    """These stories with their next part or, where that is not good, for another attempt."""
+    prompts = [prompt_ids(model, story) for story in stories]
+    fits = [len(ids) <= MAX_PROMPT_TOKENS for ids in prompts]
+    stories, prompts = list(compress(stories, fits)), list(compress(prompts, fits))
+    filler = [*itertools.islice(itertools.cycle(prompts[0]), MAX_PROMPT_TOKENS)] if prompts else []
+    options = replace(DECODING, seed=seed)
+    inputs = [*prompts, *[filler] * (batch - len(prompts))]
+    hypotheses = generate(model.network, model.special, inputs, options) if prompts else []  # type: ignore[arg-type]
+    for story, (best,) in zip(stories, hypotheses, strict=False):
+        text = model.require_tokenizer().decode(best.ids)
+        # Two sentences or one, depending on the story; one if the second is not good.
+        choices = (first_sentences(text, count) for count in range(1 + zlib.crc32(story.text.encode()) % 2, 0, -1))
+        written = next((sentences for sentences in choices if is_sound(sentences, story)), None)
+        if written is not None:
+            yield replace(story, written=(*story.written, written))
+        elif story.attempts + 1 < MAX_ATTEMPTS:
+            yield replace(story, attempts=story.attempts + 1)
 
 
 def first_sentences(text: str, count: int) -> str:
@@ -255,12 +259,21 @@ def _repeats(words: list[str], known: list[str]) -> bool:
     return max(runs.values(), default=0) > 1
 
 
-def write(folder: Path, model_path: str, device: str, seconds: float, batch: int, process: int, processes: int) -> None:
+def write(
+    folder: Path,
+    model_path: str,
+    device: str,
+    seconds: float,
+    batch: int,
+    process: int = 0,
+    processes: int = 1,
+    compiled: bool = False,
+) -> None:
     """Write shards until the time is over: those whose number has the remainder `process`."""
     deadline = time.monotonic() + seconds
     shards = folder / "shards"
     shards.mkdir(parents=True, exist_ok=True)
-    model = regard.load(model_path, device).quick()
+    model = regard.load(model_path, device).quick(compiled=compiled)
     number, started, count = process, time.monotonic(), 0
     while time.monotonic() < deadline:
         path = shards / f"{number:06}.jsonl"
@@ -364,6 +377,7 @@ def main() -> None:
     step.add_argument("--batch", type=int, default=448, help="stories at a time")
     step.add_argument("--process", type=int, default=0, help="number of this process")
     step.add_argument("--processes", type=int, default=1, help="number of processes that share the work")
+    step.add_argument("--compiled", action="store_true", help="compile first, which takes a minute on a GPU")
     step = steps.add_parser("select", help="drop bad and repeated stories, and hold some out")
     step.add_argument("folder", type=Path)
     step = steps.add_parser("tatoeba", help="extract Tatoeba's English sentences")
@@ -374,7 +388,7 @@ def main() -> None:
     step.add_argument("folder", type=Path)
     chosen = parser.parse_args()
     if chosen.step == "write":
-        parts = (chosen.seconds, chosen.batch, chosen.process, chosen.processes)
+        parts = (chosen.seconds, chosen.batch, chosen.process, chosen.processes, chosen.compiled)
         write(chosen.folder, chosen.model, chosen.device, *parts)
     elif chosen.step == "select":
         select(chosen.folder)

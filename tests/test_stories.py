@@ -208,13 +208,14 @@ def without_a_model(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     def generate(_network: Any, _special: Any, prompts: list[list[int]], _options: Any) -> list[list[Hypothesis]]:
         sizes.append(len(prompts))
+        assert max(map(len, prompts)) == stories.MAX_PROMPT_TOKENS
         return [[Hypothesis([ids[0]], 0.0, 0.0, "length")] for ids in prompts]
 
     tokenizer = SimpleNamespace(decode=lambda ids: sentences[ids[0]])
     model = SimpleNamespace(network=None, special=None, require_tokenizer=lambda: tokenizer)
     monkeypatch.setattr(stories, "generate", generate)
     monkeypatch.setattr(stories, "prompt_ids", lambda _model, story: [len(story.written)])
-    monkeypatch.setattr(regard, "load", lambda *_: SimpleNamespace(quick=lambda: model))
+    monkeypatch.setattr(regard, "load", lambda *_: SimpleNamespace(quick=lambda **_: model))
     return sizes
 
 
@@ -251,6 +252,20 @@ def test_nothing_is_written_after_the_deadline(without_a_model: list[int], tmp_p
     stories.write(tmp_path, "any", "cpu", 0, 4, 0, 1)
     assert not without_a_model
     assert not list(tmp_path.glob("shards/*"))
+
+
+@pytest.mark.parametrize(("failures", "survives"), [(0, True), (2, True), (3, False)])
+def test_a_bad_continuation_is_tried_again(
+    without_a_model: list[int], monkeypatch: pytest.MonkeyPatch, failures: int, survives: bool
+) -> None:
+    monkeypatch.setattr(stories, "is_sound", lambda *_: len(without_a_model) > failures)
+    model = regard.load("any").quick()
+    waiting = [STORY]
+    for seed in range(failures + 1):
+        waiting = list(stories._continued(model, waiting, 4, seed))
+    assert waiting == (
+        [replace(STORY, written=("The sun was warm and the sky was blue.",), attempts=failures)] * survives
+    )
 
 
 def make_shard(folder: Path, texts: dict[str, str]) -> None:
