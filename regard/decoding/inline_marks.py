@@ -9,6 +9,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from regard.decoding.quotation_marks import quoted_spans
+
 MAX_MARKS = 20
 """Pairs of marks of a sentence, or of a pair, that are put into its translation."""
 MAX_DEPTH = 3
@@ -116,7 +118,7 @@ def _spans(translation: str, source: str, marks: Sequence[InlineMark], phrases: 
         lambda phrase: _partial(translation, phrases.get(phrase, phrase)),
         lambda phrase: _any_words(translation, phrase),
     )
-    spans: dict[InlineMark, Span] = {}
+    spans = _quoted(translation, source, marks)
     for search in searches:
         for mark in marks:
             center = (mark.start + mark.end) / 2 / len(source) * len(translation)
@@ -127,6 +129,15 @@ def _spans(translation: str, source: str, marks: Sequence[InlineMark], phrases: 
                     break
     last = max(spans.values(), default=(0, len(translation)))
     return [spans.get(mark, last) for mark in marks]
+
+
+def _quoted(translation: str, source: str, marks: Sequence[InlineMark]) -> dict[InlineMark, Span]:
+    """Where the quotations are that have inline marks around them, if a translation has all quotations."""
+    quoted, translated = quoted_spans(source), quoted_spans(translation)
+    if len(quoted) != len(translated):
+        return {}
+    span_of = dict(zip(quoted, translated, strict=True))
+    return {mark: span_of[mark.start, mark.end] for mark in marks if (mark.start, mark.end) in span_of}
 
 
 def _exact(text: str, phrase: str, translated: str) -> Iterator[list[Span]]:

@@ -1,12 +1,13 @@
-"""Punctuation of translations: the final mark and the first quotation mark of the source, and French spaces.
+"""Punctuation of translations: the final mark and the quotation marks of the source, and French spaces.
 
-Small models drop the question mark after "p.m." and the first of two quotation marks, and write French with and without
-the spaces before its tall marks, as their training text does.
+Small models drop the question mark after "p.m.", mix styles of quotation marks (see `regard.decoding.quotation_marks`),
+and write French with and without the spaces before its tall marks, as their training text does.
 """
 
 import re
 
 from regard.decoding.language_guess import LANGUAGE_NAMES
+from regard.decoding.quotation_marks import with_quotation_marks
 
 MIN_WORDS = 4
 """Words of a source from which it certainly is a sentence, whose full stop is no part of an abbreviation."""
@@ -19,8 +20,6 @@ _ABBREVIATED_END = re.compile(r"\b\w\.\w\.\Z")
 _BEFORE_TALL_MARK = re.compile(
     rf"(?<=[\w{_CLOSING}%€$£°…])(?<!&\w)(?<!&\w\w)(?<!&\w{{3}})(?<!&\w{{4}})(?=[!?;:]+(?:[\s{_CLOSING}]|\Z))"
 )
-_LOST_QUOTES = {'"': '"', "“": '"', "«": '"', "„": '"'}
-"""What a translation may lack at its beginning, by the first character of its source."""
 
 
 def with_punctuation(translation: str, source: str, target_language: str | None, ends_sentence: bool = True) -> str:
@@ -35,10 +34,7 @@ def with_punctuation(translation: str, source: str, target_language: str | None,
     """
     if target_language not in LANGUAGE_NAMES:
         return translation
-    text = _AFTER_ABBREVIATED_TIME.sub(r"\1", translation)
-    quote = _LOST_QUOTES.get(source[:1])
-    if quote and not text.startswith(quote) and text.count(quote) % 2:
-        text = quote + text
+    text = with_quotation_marks(_AFTER_ABBREVIATED_TIME.sub(r"\1", translation), source, target_language)
     text = _with_final_mark(text, source) if ends_sentence else text
     return _BEFORE_TALL_MARK.sub(" ", text) if target_language == "fr" else text
 

@@ -7,6 +7,8 @@ accents as separate characters, soft hyphens, repeated spaces, ligatures, whole 
 import re
 from unicodedata import normalize
 
+from regard.decoding.quotation_marks import with_straight_marks
+
 INVISIBLE = r"\u00ad\u200b\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff"
 """Soft hyphens, zero-width spaces and marks of direction, but no joiners, which change what is read."""
 LONGEST_ACRONYM = 4
@@ -39,8 +41,8 @@ def plain_forms(text: str, keep_french_spaces: bool = True) -> list[str]:
     """
     spaces = _SPACES_BUT_FRENCH if keep_french_spaces else _SPACES
     visible = spaces.sub(" ", _INVISIBLE.sub("", text))
-    compatible = _COMPATIBLE.sub(lambda match: normalize("NFKC", match[0]), visible)
-    return list(dict.fromkeys((text, normalize("NFC", visible), normalize("NFC", compatible))))
+    compatible = normalize("NFC", _COMPATIBLE.sub(lambda match: normalize("NFKC", match[0]), visible))
+    return list(dict.fromkeys((text, normalize("NFC", visible), compatible, with_straight_marks(compatible))))
 
 
 def is_in_capitals(text: str) -> bool:

@@ -6,7 +6,8 @@ long for the model is split at commas, then before conjunctions, then at spaces,
 characters. Translations are joined with the white space that separated their sources. Parts without a letter or digit
 are copied, and so are list markers, hashtags around a sentence, bars of tables, HTML around paragraphs, emoji and
 emoticons, which models drop or exchange, and addresses, codes and amounts (see `regard.decoding.verbatim`). Bold words,
-links and the like are translated without their marks (see `regard.decoding.inline_marks`). Pasted text is normalised,
+links and the like are translated without their marks (see `regard.decoding.inline_marks`). Quotation
+marks are those of the source (see `regard.decoding.quotation_marks`). Pasted text is normalised,
 and a sentence in capitals is translated in small letters (see `regard.decoding.source_text`). Translations have the
 final marks of their sources (see `regard.decoding.punctuation`).
 """
@@ -27,8 +28,15 @@ from regard.decoding.cancellation import raise_if_cancelled
 from regard.decoding.clock_times import TIME_LANGUAGES, rewritten_time
 from regard.decoding.generate import Inputs, search_translations
 from regard.decoding.inline_marks import InlineMark, has_inline_marks, with_inline_marks, without_inline_marks
+from regard.decoding.language_guess import LANGUAGE_NAMES
 from regard.decoding.options import Decoding
 from regard.decoding.punctuation import with_punctuation
+from regard.decoding.quotation_marks import (
+    count_missing_marks,
+    quoted_phrases,
+    with_other_marks,
+    with_quoted_phrases,
+)
 from regard.decoding.search import Hypothesis
 from regard.decoding.sentence_parts import core_of, halves, has_clauses, separate_parts
 from regard.decoding.sentence_splitter import ends_with_mark, has_words, needs_space_after, sentences
@@ -166,13 +174,18 @@ class Translator:
 
     def _translate_marked_phrases(self, pieces: Iterable[SourcePiece]) -> dict[str, str]:
         """Translations of the words in inline marks, by which the marks are placed in the translations."""
-        codes = {
-            phrase: piece.target_code
-            for piece in pieces
-            for mark in piece.marks
-            for phrase in mark.phrases(piece.core)
-            if phrase != piece.core
-        }
+        return self._translate_phrases(
+            {
+                phrase: piece.target_code
+                for piece in pieces
+                for mark in piece.marks
+                for phrase in mark.phrases(piece.core)
+                if phrase != piece.core
+            }
+        )
+
+    def _translate_phrases(self, codes: Mapping[str, str]) -> dict[str, str]:
+        """Translations of phrases by themselves, each given with the code of its target language."""
         marked = [SourcePiece("", phrase, ids=self._encode(code + phrase)) for phrase, code in codes.items()]
         sources: dict[PieceKey, list[int]] = {
             (number,): piece.ids for number, piece in enumerate(marked) if len(piece.ids) <= self.max_source_tokens
@@ -195,7 +208,8 @@ class Translator:
 
     def _repair(self, pieces: Mapping[PieceKey, SourcePiece], translated: dict[PieceKey, list[Translation]]) -> None:
         """Correct amounts and times. Translate a piece again if its best translation lacks something: with placeholders
-        for what is missing, and then in parts. What the caller's limits cut off is not missing."""
+        for what is missing, in parts, and with other quotation marks. What the caller's limits cut off is not
+        missing."""
         lacking = {}
         missing = {}
         for key, piece in pieces.items():
@@ -209,6 +223,12 @@ class Translator:
         self._improve(translated, lacking, self._translate_with_names_of_units(lacking, missing))
         self._improve(translated, lacking, self._translate_with_placeholders(lacking, missing))
         self._improve(translated, lacking, self._translate_in_parts(lacking))
+        if self.target_language not in LANGUAGE_NAMES:
+            return
+        lacking = _without_quotes(pieces, translated)
+        self._improve(translated, lacking, self._translate_with_other_quotes(lacking))
+        lacking = _without_quotes(pieces, translated)
+        self._improve(translated, lacking, self._with_marks_around_phrases(lacking, translated))
 
     def _improve(
         self,
@@ -235,6 +255,25 @@ class Translator:
         """Translations of pieces in which placeholders replace what their first translations lack."""
         replaced = {key: with_placeholders(piece.core, missing[key]) for key, piece in pieces.items()}
         return self._translate_changed(pieces, replaced, without_placeholders)
+
+    def _translate_with_other_quotes(self, pieces: Mapping[PieceKey, SourcePiece]) -> dict[PieceKey, list[Translation]]:
+        """Translations of pieces with other quotation marks than those that their first translations lack."""
+        changed: dict[PieceKey, tuple[str, dict[str, str]]] = {
+            key: (with_other_marks(piece.core), {}) for key, piece in pieces.items()
+        }
+        return self._translate_changed(pieces, changed, replace_parts)
+
+    def _with_marks_around_phrases(
+        self, pieces: Mapping[PieceKey, SourcePiece], translated: Mapping[PieceKey, list[Translation]]
+    ) -> dict[PieceKey, list[Translation]]:
+        """Translations of pieces with quotation marks around the translations of their quoted phrases."""
+        phrases = self._translate_phrases(
+            {phrase: piece.target_code for piece in pieces.values() for phrase in quoted_phrases(piece.core)}
+        )
+        return {
+            key: [replace(each, text=with_quoted_phrases(each.text, piece.core, phrases)) for each in translated[key]]
+            for key, piece in pieces.items()
+        }
 
     def _translate_changed(
         self,
@@ -289,7 +328,14 @@ class Translator:
     ) -> list[Translation]:
         """As many translations with different texts: those that lack the least, of two lists."""
         corrected = self._checked(translations + others, piece)[0]
-        ranked = sorted(corrected, key=lambda each: (self._count_missing(each, piece), -each.penalised))
+        ranked = sorted(
+            corrected,
+            key=lambda each: (
+                self._count_missing(each, piece),
+                count_missing_marks(each.text, piece.core),
+                -each.penalised,
+            ),
+        )
         by_text = {translation.text: translation for translation in reversed(ranked)}
         return sorted(by_text.values(), key=ranked.index)[: len(translations)]
 
@@ -468,6 +514,13 @@ def max_source_tokens(config: ModelConfig, longest_trained: object = None) -> in
     if config.max_positions is None:
         return longest
     return max(1, min(longest, config.max_positions * 2 // (3 if config.kind == "encoder-decoder" else 5)))
+
+
+def _without_quotes(
+    pieces: Mapping[PieceKey, SourcePiece], translated: Mapping[PieceKey, list[Translation]]
+) -> dict[PieceKey, SourcePiece]:
+    """The pieces whose best translations lack quotation marks."""
+    return {key: piece for key, piece in pieces.items() if count_missing_marks(translated[key][0].text, piece.core)}
 
 
 def _without_surroundings(text: str) -> SourcePiece:

@@ -23,6 +23,7 @@ TRANSLATED = [
     ("les **chats** et les *chats*", "cats and cats", {"chats": "cats"}, "**cats** and *cats*"),
     ("*oui* et **non** et *si*", "yes", {}, "****yes****"),  # around the same word
     ("**a** b", "", {"a": "a"}, ""),
+    ("**\"oui\"** et « non »", "so \"yes\" and \"no\"", {}, "so **\"yes\"** and \"no\""),
     ("<b>tout</b>", "all of it", {"tout": "everything"}, "<b>all of it</b>"),
 ]  # fmt: skip
 LEFT = [

@@ -18,7 +18,7 @@ from regard.decoding.punctuation import with_punctuation
         ("fr", "9 a.m.", "9 heures", "9 heures"),
         ("fr", "Help!", "À l'aide", "À l'aide !"),
         ("fr", "Wait...", "Attendez", "Attendez"),
-        ("en", "“Pourquoi pas ?” demanda Paul.", 'Why not?" asked Paul.', '"Why not?" asked Paul.'),
+        ("en", "“Pourquoi pas ?” demanda Paul.", 'Why not?" asked Paul.', "“Why not?” asked Paul."),
         ("en", '"A" et "B"', '"A" and "B"', '"A" and "B"'),
         ("fr", "Wait: what?! No; yes!", "Attends: quoi?! Non; oui!", "Attends : quoi ?! Non ; oui !"),
         ("fr", '"Stop!" (now!)', '"Stop!" (maintenant!)', '"Stop !" (maintenant !)'),

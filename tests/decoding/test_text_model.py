@@ -772,6 +772,24 @@ def test_a_complete_translation_has_the_punctuation_of_its_source() -> None:
     assert first(translator.translate_all(["Hello, how are you?"])) == ["Bonjour : ça va ?"]
 
 
+@pytest.mark.parametrize(("dropped", "asked"), [('"', 2), ('"|« | »', 3)])
+@pytest.mark.parametrize("n_best", [1, 2])
+def test_lost_quotation_marks_are_recovered(dropped: str, asked: int, n_best: int) -> None:
+    """With marks that are translated, or else around the translation of the phrase."""
+
+    class Dropping(Shouting):
+        def _translate_ids(self, sources: Inputs) -> list[list[module.Translation]]:
+            found = super()._translate_ids(sources)
+            return [[replace(each, text=re.sub(dropped, "", each.text)) for each in row] for row in found]
+
+    translator = Dropping.of(random_model(), n_best)
+    object.__setattr__(translator, "target_language", "en")
+    found = translator.translate_all(['le "mot juste" ici', "le mot ici"])
+    expected = [['LE "MOT JUSTE" ICI', 'LE "MOT JUSTE" ICI\''], ["LE MOT ICI", "LE MOT ICI'"]]
+    assert [[each.text for each in translations] for translations in found] == [each[:n_best] for each in expected]
+    assert len(translator.asked) == asked
+
+
 @pytest.mark.parametrize(
     ("language", "source", "translation"),
     [
