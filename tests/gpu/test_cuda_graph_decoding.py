@@ -1,10 +1,11 @@
-"""Decoding with CUDA graphs generates the same text as the network step by step."""
+"""Decoding with CUDA graphs, compiled or not, generates the same text as the network step by step."""
 
 from itertools import chain
 
 import pytest
 import torch
 
+from regard.decoding.cuda_graph_decoding import RecordedSearches
 from regard.decoding.fast_copy import make_fast_copy
 from regard.decoding.generate import generate, search_translations
 from regard.model.attention import shared_attention
@@ -16,8 +17,19 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(),
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_cuda_graphs_generate_the_same(kind: str, way: str) -> None:
+    check_same_texts(kind, way, compiled=False)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "paper", "prefix"])
+def test_compiled_searches_generate_the_same(kind: str, way: str) -> None:
+    check_same_texts(kind, way, compiled=True)
+
+
+def check_same_texts(kind: str, way: str, compiled: bool) -> None:
     network = network_of(kind).cuda()
     copy = make_fast_copy(network, "float32")
+    copy.recorded_searches = RecordedSearches(compiled)
     search, special = generate if kind in ("gpt2", "llama") else search_translations, special_of(kind)
     for inputs in (INPUTS, INPUTS[::-1]):
         theirs = search(network, special, inputs, WAYS[way])  # type: ignore[arg-type]
