@@ -21,6 +21,7 @@ from regard.decoding.amounts import (
     with_amounts,
 )
 from regard.decoding.clock_times import TIME_LANGUAGES, missing_always, with_clock_times
+from regard.decoding.frequencies import with_frequencies
 from regard.decoding.sentence_splitter import SPACELESS
 from regard.decoding.units import NUMBER_SPACES, UNIT_LANGUAGES
 
@@ -130,6 +131,7 @@ def check_verbatim(
     if source_format and target_format:
         languages = source_format.language, target_format.language
         if set(languages) == TIME_LANGUAGES:
+            translation = with_frequencies(translation, source, languages[1])
             translation, missing_times = with_clock_times(translation, source, *languages)
             missing |= missing_times | missing_always(translation, source, languages[1])
             missing |= missing_short_prices(translation, source, target_format)
