@@ -54,7 +54,9 @@ _BEFORE_DURATION = re.compile(
     re.IGNORECASE,
 )
 """What is before a number of hours that is no time of day."""
-_MINUTES_AFTER = re.compile(r"\s?\d{1,2}\s?mi?n\b")
+_AFTER_DURATION = re.compile(
+    r"\s?\d{1,2}\s?mi?n\b|\s(?:par|per|a)\s(?:jour|nuit|semaine|mois|an|day|night|week|month|year)\b", re.IGNORECASE
+)
 """What is after it."""
 FIRST_HOUR_OF_NO_DAY = 24
 """The smallest number of hours that is no time of day."""
@@ -297,10 +299,10 @@ def _is_ordinal_or_coordinate(match: re.Match[str]) -> bool:
 
 
 def _is_duration(match: re.Match[str]) -> bool:
-    """Whether a number of hours certainly is no time of day: 48 h, in 3 h, 2 h 10 min."""
+    """Whether a number of hours certainly is no time of day: 48 h, in 3 h, 2 h 10 min, 8 h a day."""
     is_no_time = len(match["whole"]) > 2 or int(match["whole"]) >= FIRST_HOUR_OF_NO_DAY or bool(match["decimals"])
-    has_minutes = _MINUTES_AFTER.match(match.string, match.end()) is not None
-    return is_no_time or has_minutes or _BEFORE_DURATION.search(_before(match)) is not None
+    is_before_duration = _AFTER_DURATION.match(match.string, match.end()) is not None
+    return is_no_time or is_before_duration or _BEFORE_DURATION.search(_before(match)) is not None
 
 
 def _is_part_of_number(match: re.Match[str]) -> bool:
@@ -365,12 +367,22 @@ def with_amounts(
         elif _is_invented(number, source):
             translation = translation[:start] + number.sign + translation[end:]
     knows_units = {source_format.language, target_format.language} <= UNIT_LANGUAGES
-    return translation, [
+    lacking = [
         amount
         for amount in expected
         if (knows_units and amount.lacks_unit(translation, target_format.language))
         or (amount in missing and amount.is_needed(translation, target_format.language))
+        or (amount.divisor is not None and not _has_price(translation, amount))
     ]
+    has_all_rates = all(amount.divisor is None for amount in lacking)  # models mix several: $5/kg or €6/l
+    return translation, [amount for amount in expected if amount in lacking or (amount.divisor and not has_all_rates)]
+
+
+def _has_price(translation: str, amount: Amount) -> bool:
+    """Whether a translation has this price with its currency sign, or names a currency."""
+    numbers = map(WrittenNumber, islice(_WRITTEN_NUMBER.finditer(translation), MAX_AMOUNTS))
+    has_sign = any(number.sign == amount.sign and amount.value in number.values for number in numbers)
+    return has_sign or CURRENCY_NAME.search(translation) is not None
 
 
 def missing_currency_signs(translation: str, source: str) -> dict[str, str]:
