@@ -166,13 +166,19 @@ def with_names_of_units(source: str, missing: Mapping[str, str], language: str |
     source_format = number_format(language)
     if source_format is None or source_format.language not in UNIT_LANGUAGES:
         return source, {}
-    found = [each for each in islice(amounts(source, source_format), MAX_AMOUNTS) if each.text in missing and each.unit]
-    stand_ins = {
-        re.sub(r"[^\W\d]+$", each.unit.stand_in, missing[each.text]): missing[each.text]
-        for each in found
-        if each.unit is not None and each.unit.stand_in
-    }
-    return replace_parts(source, {each.text: each.named(source_format) for each in found}), stand_ins
+    names: dict[str, str] = {}
+    stand_ins: dict[str, str] = {}
+    for amount in islice(amounts(source, source_format), MAX_AMOUNTS):
+        if amount.text not in missing or amount.unit is None:
+            continue
+        name = amount.named(source_format)
+        if amount.unit.stand_in:
+            if name in source or (name in names.values() and amount.text not in names):
+                continue  # it could not be told from another amount
+            stand_in = re.sub(r"[^\W\d_]+$", amount.unit.stand_in, missing[amount.text])
+            stand_ins[stand_in] = missing[amount.text]
+        names[amount.text] = name
+    return replace_parts(source, names), stand_ins
 
 
 def replace_parts(text: str, replacements: Mapping[str, str]) -> str:

@@ -291,6 +291,17 @@ def test_units_that_models_do_not_know_have_a_stand_in() -> None:
     assert replace_parts("2.5 ml of milk and 20 ml of water", stand_ins) == "2.5 dl of milk and 20 cl of water"
 
 
+@pytest.mark.parametrize(
+    ("source", "named"),
+    [
+        ("20 cl de lait et 20 ml d'eau", ("20 cl de lait et 20 ml d'eau", {})),
+        ("20 cl de lait et 20 dl d'eau", ("20 ml de lait et 20 dl d'eau", {"20 ml": "20 cl"})),
+    ],
+)
+def test_a_stand_in_stands_for_one_amount(source: str, named: tuple[str, dict[str, str]]) -> None:
+    assert with_names_of_units(source, {"20 cl": "20 cl", "20 dl": "20 dl"}, "fr") == named
+
+
 def test_placeholders_replace_only_what_is_missing() -> None:
     source = "Il a 100 chats, 100 000 chiens et X1 sur www.a.fr/100, 100."
     text, placeholders = with_placeholders(source, {"100": "100", "www.a.fr/100": "www.a.fr/100"})
