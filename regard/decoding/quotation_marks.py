@@ -43,6 +43,8 @@ _LOOSE_SINGLE = re.compile(
 """A single mark without the other one of its pair, which may be an apostrophe."""
 _DOUBLE = re.compile(r"[\"“”„«»]")
 _INCHES = re.compile(r"['’′]\s?\d{1,2}(?:[.,]\d)?\Z")
+_LENGTH = re.compile(r"(?<![\w.,])(?:\d{1,2}['’′]\s?)?\d{1,3}(?:[.,]\d{1,2})?[\"″](?!\w|,(?!\s\d))")
+"""A number of inches, perhaps after feet; before a comma, the mark rather ends a quotation."""
 _ELIDED = re.compile(r"(?<!\w)(?:[cdjlmnst]|\w{0,4}qu)\Z", re.IGNORECASE)
 """What is before a double mark that was typed for an apostrophe, as in l"eau."""
 _FINAL_PUNCTUATION = ".!?,;:…"
@@ -164,6 +166,16 @@ def with_other_marks(source: str) -> str:
     ('un « mot »', 'un "mot"')
     """
     return _replaced(source, [(mark, '"' if mark.style == "«" else "«") for mark in quotation_marks(source)])
+
+
+def lengths_in_inches(text: str) -> list[str]:
+    """The numbers of inches in a text.
+
+    >>> lengths_in_inches("un “12”, 24\u2033, 5' 10\u2033")
+    ['24″', "5' 10″"]
+    """
+    marks = {mark.start for mark in quotation_marks(text)}
+    return [match[0] for match in islice(_LENGTH.finditer(text), MAX_MARKS) if match.end() - 1 not in marks]
 
 
 def quoted_spans(text: str) -> list[tuple[int, int]]:

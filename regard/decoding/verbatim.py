@@ -22,6 +22,7 @@ from regard.decoding.amounts import (
 )
 from regard.decoding.clock_times import TIME_LANGUAGES, missing_always, with_clock_times
 from regard.decoding.frequencies import with_frequencies
+from regard.decoding.quotation_marks import lengths_in_inches
 from regard.decoding.sentence_splitter import SPACELESS
 from regard.decoding.units import NUMBER_SPACES, UNIT_LANGUAGES
 
@@ -129,6 +130,9 @@ def check_verbatim(
     }
     source_format, target_format = number_format(source_language), number_format(target_language)
     if source_format and target_format:
+        decimal_marks = str.maketrans(",.", target_format.decimal * 2)
+        lengths = {length: length.translate(decimal_marks) for length in lengths_in_inches(source)}
+        missing |= {length: written for length, written in lengths.items() if written not in translation}
         languages = source_format.language, target_format.language
         if set(languages) == TIME_LANGUAGES:
             translation = with_frequencies(translation, source, languages[1])
