@@ -27,6 +27,7 @@ from regard.decoding.batching import batches_by_length
 from regard.decoding.cancellation import raise_if_cancelled
 from regard.decoding.clock_times import TIME_LANGUAGES, rewritten_time
 from regard.decoding.generate import Inputs, search_translations
+from regard.decoding.informal_spellings import written_out
 from regard.decoding.inline_marks import InlineMark, has_inline_marks, with_inline_marks, without_inline_marks
 from regard.decoding.language_guess import LANGUAGE_NAMES
 from regard.decoding.options import Decoding
@@ -374,7 +375,7 @@ class Translator:
 
         Tokenizers have learned from the training text: what it had takes few tokens.
         """
-        forms = plain_forms(text, self._knows_french_spaces)
+        forms = plain_forms(written_out(text, self.language), self._knows_french_spaces)
         return min((self.tokenizer.encode_with_template(form) for form in forms), key=len)
 
     @cached_property

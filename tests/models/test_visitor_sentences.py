@@ -10,7 +10,7 @@ import pytest
 import regard
 
 pytestmark = pytest.mark.slow
-MIN_ACCEPTED = {"fr-en": 138, "en-fr": 131}
+MIN_ACCEPTED = {"fr-en": 139, "en-fr": 131}
 """Accepted translations of each bundled model. A better model raises this number; no change may lower it."""
 SENTENCES = {"fr-en": 150, "en-fr": 150}
 """Sentences in the list of each model."""
