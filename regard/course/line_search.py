@@ -14,11 +14,18 @@ from functools import cached_property, lru_cache
 import torch
 
 from regard.course.line_tracing import TracedTensor
-from regard.course.line_words import DISTINCTIVE_OPERATIONS, overlap, similarity, statements, words_of
+from regard.course.line_words import (
+    DISTINCTIVE_OPERATIONS,
+    changed_names,
+    similarity,
+    statements,
+    words_of,
+)
 from regard.course.mistake_location import edited_lines
+from regard.course.numeric_equality import same
 from regard.course.solution_file import parse_source
 from regard.course.unfinished import top_functions
-from regard.course.value_index import Layout, ValueIndex, canonical
+from regard.course.value_index import Layout, ValueIndex, canonical, is_mask, loop_views
 
 MIN_WORD_OVERLAP = 0.4
 """Minimum share of common words for a line to be considered similar to another."""
@@ -93,8 +100,11 @@ class _Search:
         """Search the narrowest scope that contains evidence."""
         for names in self._scopes():
             lines = self.solution.lines_of(names)
-            if not self._is_control_flow and (tensor := self._by_values(lines, names)) is not None:
-                return FoundLine(self._call_site(tensor), True)
+            searches = () if self._is_control_flow else (self, *self._in_loops)
+            found = (search._by_values(lines, names) for search in searches)
+            if (tensor := next((tensor for tensor in found if tensor is not None), None)) is not None:
+                helper = self._in_helper(tensor)
+                return FoundLine(self._call_site(tensor) if helper is tensor else helper.line, True)
             if self.places & names and (line := self._by_words(lines)) is not None:
                 return FoundLine(line, False)
         line = self._only_statement() or self._by_new_name()
@@ -112,7 +122,9 @@ class _Search:
         unchanged = {name for name, (_, code) in functions.items() if name in given and given[name][1] == code}
         classes = {name.partition(".")[0] for name in self.places if "." in name}
         in_classes = {name for name in functions if name.partition(".")[0] in classes}
-        own = {name for name in functions if name not in given and ("." not in name or name in in_classes)}
+        given_classes = {name.partition(".")[0] for name in given if "." in name}
+        elsewhere = {name for name in functions if name.partition(".")[0] in given_classes} - in_classes
+        own = functions.keys() - given.keys() - elsewhere
         same = {name for name in self.places if name in functions} - unchanged
         if same:
             yield same | own
@@ -155,15 +167,14 @@ class _Search:
 
     def _by_values(self, lines: set[int], names: set[str]) -> TracedTensor | None:
         """The solution's tensor that is most likely the first wrong one."""
-        for tensor in self._wrong_at_edits:
-            if (number := self._new_value(tensor, lines)) is not None:
-                return self._source_of(number)
+        if (number := self._wrong_value(lines)) is not None:
+            return self._source_of(number)
         if self._wrong_constants:
             return self._constant(self._wrong_constants, lines)
         first_new = self._first_new(lines)
         if not self._wrong_at_edits:
             is_near = self._is_distinctive and self.places & names
-            return self.solution.traced[first_new] if first_new is not None and is_near else None
+            return self._source_of(first_new) if first_new is not None and is_near else None
         if not self.is_visible:
             return None
         # A right value in a wrong place: something is missing after the line, or the line takes the wrong value.
@@ -175,6 +186,47 @@ class _Search:
                 if before := [number for number in self._find(tensor, layout, lines) if number <= limit]:
                     return self._last_that_matters(before, tensor.name == "return")
         return None
+
+    @cached_property
+    def _in_loops(self) -> list["_Search"]:
+        """The same search for solutions that compute one sequence or one head at a time."""
+        views = zip(loop_views(self.wrong.traced), loop_views(self.right.traced), strict=True)
+        files = [(TracedFile(self.wrong.source, one), TracedFile(self.right.source, other)) for one, other in views]
+        return [_Search(self.solution, wrong, right, self.is_visible) for wrong, right in files]
+
+    def _wrong_value(self, lines: set[int]) -> int | None:
+        """The first tensor of the solution that only the wrong version's changed lines computed."""
+        numbers = (self._new_value(tensor, lines) for tensor in self._wrong_at_edits)
+        return next((number for number in numbers if number is not None), None)
+
+    def _in_helper(self, tensor: TracedTensor) -> TracedTensor:
+        """A tensor; or what a function of the student's own returned to its line, if that is more likely wrong.
+
+        That is so if neither version has the function's result, and the line has none of the names that the mistake
+        changes.
+        """
+        if self._changed_names_at(tensor.line):
+            return tensor
+        read = _variables_read(self.solution.source, tensor.line)
+        assigned = {other.line for other in self.solution.traced if other.name in read}
+        number = next(number for number, other in enumerate(self.solution.traced) if other is tensor)
+        for other in reversed(self.solution.traced[:number]):
+            is_helper = self.solution.function_at(other.line) not in self.right.functions
+            if other.name == "return" and is_helper and other.callers[-1:] and other.callers[:-1] == tensor.callers:
+                is_read = other.callers[-1] == tensor.line or other.callers[-1] in assigned
+                if is_read and self._is_unknown(other.value):
+                    return self._in_helper(other)
+        return tensor
+
+    @cached_property
+    def _right_results(self) -> ValueIndex:
+        """What the right version assigns or returns. An intermediate result may be what a wrong function returns."""
+        return ValueIndex([tensor for tensor in self.right.traced if tensor.name])
+
+    def _is_unknown(self, value: torch.Tensor) -> bool:
+        """Whether neither version computes these values."""
+        files = [file for search in (self, *self._in_loops) for file in (search.right, search.wrong)]
+        return canonical(value) is not None and not any(file.index.contains(value, Layout.PERMUTED) for file in files)
 
     def _is_unused(self, wrong: TracedTensor, limit: int, lines: set[int]) -> bool:
         """Whether the line that computes a variable's wrong value computes the right one too: it is used wrongly."""
@@ -191,13 +243,13 @@ class _Search:
         if self._uses_changed_operation(tensor.line):
             return tensor
         read = _variables_read(self.solution.source, tensor.line)
+        is_inverted = bool(words_of(self.solution.source, {tensor.line}) & {"~", "==", "!="})
         latest = {other.name: other for other in self.solution.traced[:number] if other.name in read}
         unknown = [
             other
             for other in latest.values()
             if self._uses_changed_operation(other.line)
-            and not self.right.index.contains(other.value, Layout.PERMUTED)
-            and not self.wrong.index.contains(other.value, Layout.PERMUTED)
+            and (self._is_unknown(other.value) or (is_mask(other.value) and not is_inverted))
         ]
         return unknown[0] if len(unknown) == 1 else tensor
 
@@ -205,11 +257,14 @@ class _Search:
         changed = words_of(self.wrong.source, self.edited) | words_of(self.right.source, self.originals)
         return bool(words_of(self.solution.source, {line}) & changed & DISTINCTIVE_OPERATIONS)
 
-    def _similarity_of(self, line: int) -> float:
-        """How similar the words of a line are to those of the changed lines."""
-        wrong, right = words_of(self.wrong.source, self.edited), words_of(self.right.source, self.originals)
-        found = words_of(self.solution.source, {line})
-        return max(overlap(found, words, {}) for words in (wrong, right))
+    @cached_property
+    def _changed_names(self) -> frozenset[str]:
+        """The names that the mistake adds, removes or replaces."""
+        return changed_names(self.wrong.source, self.edited, self.right.source, self.originals)
+
+    def _changed_names_at(self, line: int) -> int:
+        """How many of these names a line of the solution has."""
+        return len(self._changed_names & words_of(self.solution.source, {line}))
 
     def _new_value(self, tensor: TracedTensor, lines: set[int]) -> int | None:
         """The first tensor of the solution with this value of the wrong version, if the right version never has it."""
@@ -283,18 +338,22 @@ class _Search:
     def _call_site(self, tensor: TracedTensor) -> int:
         """The tensor's line; or the line that called the student's own function, if other calls of it are right."""
         function = self.solution.function_at(tensor.line)
-        if function in self.right.functions:
-            return tensor.line
         outside = [line for line in tensor.callers if self.solution.function_at(line) in self.places]
-        others = [
-            other
-            for other in self.solution.traced
-            if (other.line, other.name) == (tensor.line, tensor.name) and other.callers != tensor.callers
-        ]
-        is_right_elsewhere = any(self.right.index.contains(other.value, Layout.PERMUTED) for other in others)
-        if not outside or (not is_right_elsewhere and others):
+        if function in self.right.functions or not outside:
             return tensor.line
-        return max((outside[-1], tensor.line), key=self._similarity_of)
+        calls = re.findall(rf"\b{function.rpartition('.')[2]}\(", self.solution.source.split("\n")[outside[-1] - 1])
+        others = [
+            other.value
+            for other in self.solution.traced
+            if (other.line, other.name) == (tensor.line, tensor.name)
+            and (other.callers[-1:] != tensor.callers[-1:] or len(calls) > 1)
+            and not same(other.value, tensor.value)
+        ]
+        if any(self._right_results.contains(value, Layout.PERMUTED) for value in others):
+            return max((outside[-1], tensor.line), key=self._changed_names_at)
+        if others or self._uses_changed_operation(tensor.line):
+            return tensor.line
+        return max((tensor.line, outside[-1]), key=self._changed_names_at)
 
     def _by_words(self, lines: set[int]) -> int | None:
         """The line in this scope whose words are most similar to those of the changed lines, if it stands out."""

@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Set
+from difflib import SequenceMatcher
 from functools import lru_cache
 
 from regard.course.solution_file import parse_source
@@ -28,11 +29,21 @@ SAME_OPERATION = {
         ("std", "var"),
         ("max", "maximum", "amax", "nlargest"),
         ("min", "minimum", "amin", "nsmallest"),
+        ("==", "eq", "equal"),
+        ("!=", "ne", "not_equal"),
+        ("<", "lt", "less"),
+        ("<=", "le", "less_equal"),
+        (">", "gt", "greater"),
+        (">=", "ge", "greater_equal"),
+        ("&", "logical_and"),
+        ("|", "logical_or"),
+        ("~", "logical_not"),
     )
     for word in operations
 }
 """Names of operations that students use for the same purpose."""
-DISTINCTIVE_OPERATIONS = frozenset(SAME_OPERATION.values()) - {"transpose", "view", "matmul", "max", "min"}
+COMMON_OPERATIONS = {"transpose", "view", "matmul", "max", "min", "==", "!=", "<", "<=", ">", ">=", "&", "|", "~"}
+DISTINCTIVE_OPERATIONS = frozenset(SAME_OPERATION.values()) - COMMON_OPERATIONS
 """Operations that few lines use."""
 
 
@@ -49,13 +60,25 @@ def statements(source: str) -> list[tuple[str, tuple[int, ...]]]:
     ]
 
 
+def changed_names(source: str, numbers: Set[int], other: str, other_numbers: Set[int]) -> frozenset[str]:
+    """The names in these lines of two sources that are not at the same place in both."""
+    words, other_words = _words(source, numbers), _words(other, other_numbers)
+    matches = SequenceMatcher(None, words, other_words, autojunk=False).get_opcodes()
+    changes = [(words[a:b], other_words[c:d]) for kind, a, b, c, d in matches if kind != "equal"]
+    names = {word for pair in changes for part in pair for word in part if word.isidentifier()}
+    return frozenset(SAME_OPERATION.get(name, name) for name in names)
+
+
 def words_of(source: str, numbers: Set[int]) -> frozenset[str]:
     """The names, numbers and operators in these lines; operations with the same purpose have the same word."""
+    ignored = {"self", "torch", "nn", "F", "=", "return", "x", "dim"}
+    return frozenset(SAME_OPERATION.get(word, word) for word in _words(source, numbers) if word not in ignored)
+
+
+def _words(source: str, numbers: Set[int]) -> list[str]:
     lines = source.split("\n")
     text = " ".join(lines[number - 1].partition("  #")[0] for number in sorted(numbers) if number <= len(lines))
-    words = re.findall(r"[^\W\d]\w*|\d+(?:\.\d+)?|\*\*|[@~<>=!]=?|[*/+-]", text)
-    ignored = {"self", "torch", "nn", "F", "=", "return", "x", "dim"}
-    return frozenset(SAME_OPERATION.get(word, word) for word in words if word not in ignored)
+    return re.findall(r"[^\W\d]\w*|\d+(?:\.\d+)?|\*\*|[@~<>=!]=?|[*/+&|-]", text)
 
 
 def similarity(one: frozenset[str], other: frozenset[str], weights: dict[str, int]) -> float:

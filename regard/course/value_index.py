@@ -1,6 +1,7 @@
 """Find tensors with given values among many, also if they are stored in another layout."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from enum import IntEnum
 from itertools import permutations
 
@@ -48,6 +49,23 @@ class ValueIndex:
         return next(self.find(wanted, layout), None) is not None
 
 
+def loop_views(traced: Sequence[TracedTensor]) -> Iterator[list[TracedTensor]]:
+    """The tensors as a solution has them that loops over sequences, heads, both, or the tokens too.
+
+    What such a loop computes first belongs to the first sequence, head and token.
+    """
+    for axes, kept in (((0,), 2), ((1,), 2), ((0, 0), 2), ((0, 0, 0), 1)):
+        yield [replace(tensor, value=_first_along(tensor.value, axes, kept)) for tensor in traced]
+
+
+def _first_along(value: Tensor, axes: Sequence[int], kept: int) -> Tensor:
+    """The first item along some axes. At least this many axes are kept."""
+    for axis in axes:
+        if value.ndim > axis + kept and value.shape[axis]:
+            value = value.select(axis, 0)
+    return value
+
+
 def canonical(value: Tensor) -> Tensor | None:
     """The values in double precision; None for constants, which occur everywhere.
 
@@ -74,7 +92,7 @@ def is_equal(one: Tensor, other: Tensor, layout: Layout) -> bool:
         return True
     if layout >= Layout.RESHAPED and _close(one.flatten(), other.flatten()):
         return True
-    if layout < Layout.PERMUTED or not 2 <= one.ndim <= MAX_PERMUTED_AXES or _is_mask(one):
+    if layout < Layout.PERMUTED or not 2 <= one.ndim <= MAX_PERMUTED_AXES or is_mask(one):
         return False
     if not _close(one.flatten().sort().values, other.flatten().sort().values):
         return False
@@ -82,8 +100,8 @@ def is_equal(one: Tensor, other: Tensor, layout: Layout) -> bool:
     return any(_close(one.permute(axes).flatten(), flat) for axes in permutations(range(one.ndim)))
 
 
-def _is_mask(value: Tensor) -> bool:
-    """Whether a canonical tensor is that of a mask. A transposed triangle is the complement of another one."""
+def is_mask(value: Tensor) -> bool:
+    """Whether all values are 0 or 1. As a mask, a transposed triangle is the complement of another one."""
     return bool(((value == 0) | (value == 1)).all())
 
 

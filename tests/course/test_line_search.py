@@ -42,8 +42,16 @@ QUICK = [
     ("multi-head-attention/student", {"keys-and-values-swapped", "heads-by-reshape"}),
     ("self-attention/student", {"no-scaling", "key-from-query", "weights-returned"}),
     ("annotated/lecture", {"encoder-output-unused", "target-mask-unused", "residual-missing"}),
+    ("multi-head-self-attention/head_class", {"mask-hides-present", "softmax-wrong-axis", "scaled-by-wrong-width"}),
+    ("multi-head-self-attention/merged_heads", {"mask-inverted", "heads-merged-without-transpose"}),
+    ("self-attention/token_by_token", {"key-from-query"}),
+    ("positions/helpers", {"rotary-backwards", "rotary-sign-missing"}),
+    ("training-loop/helpers", {"smoothing-not-taken-away"}),
+    ("kv-cache/helpers", {"cache-positions-wrong"}),
+    ("annotated/helpers", {"target-masked-as-source", "one-projection-for-all"}),
 ]
-"""Cases that run by default: wiring, a missing step, helper functions, a right value in a wrong place."""
+"""Cases that run by default: wiring, a missing step, helper functions and classes, loops over tokens, a right value in
+a wrong place."""
 
 
 @cache
