@@ -177,7 +177,8 @@ class MistakeMatcher:
         """How far the values of the example are right."""
         if same_probe(run, self.reference, EXAMPLE):
             return None
-        return stage_progress(run.traced, self.reference.traced, self.assignment.stages)
+        is_complete = EXAMPLE not in run.failures
+        return stage_progress(run.traced, self.reference.traced, self.assignment.stages, is_complete)
 
     def _traced_file(self, variants: Sequence[Variant]) -> TracedFile:
         """The reference with these mistakes, and the tensors of its lines."""

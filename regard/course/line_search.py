@@ -100,7 +100,7 @@ class _Search:
         """Search the narrowest scope that contains evidence."""
         for names in self._scopes():
             lines = self.solution.lines_of(names)
-            searches = () if self._is_control_flow else (self, *self._in_loops)
+            searches = () if self._is_control_flow else (self, *self._in_loops) if self.is_visible else (self,)
             found = (search._by_values(lines, names) for search in searches)
             if (tensor := next((tensor for tensor in found if tensor is not None), None)) is not None:
                 helper = self._in_helper(tensor)
@@ -205,7 +205,7 @@ class _Search:
         That is so if neither version has the function's result, and the line has none of the names that the mistake
         changes.
         """
-        if self._changed_names_at(tensor.line):
+        if not self.is_visible or self._changed_names_at(tensor.line):
             return tensor
         read = _variables_read(self.solution.source, tensor.line)
         assigned = {other.line for other in self.solution.traced if other.name in read}
@@ -220,8 +220,8 @@ class _Search:
 
     @cached_property
     def _right_results(self) -> ValueIndex:
-        """What the right version assigns or returns. An intermediate result may be what a wrong function returns."""
-        return ValueIndex([tensor for tensor in self.right.traced if tensor.name])
+        """What the right version computes, except for intermediate results of the changed lines."""
+        return ValueIndex([tensor for tensor in self.right.traced if tensor.name or tensor.line not in self.originals])
 
     def _is_unknown(self, value: torch.Tensor) -> bool:
         """Whether neither version computes these values."""

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from regard.course.line_tracing import TracedTensor
 from regard.course.numeric_equality import close, same, same_precision
-from regard.course.value_index import Layout, ValueIndex, canonical
+from regard.course.value_index import Layout, ValueIndex, canonical, loop_views
 
 
 @dataclass(frozen=True)
@@ -73,20 +73,38 @@ def shows_variant_values(
 
 
 def stage_progress(
-    traced: Sequence[TracedTensor], reference: Sequence[TracedTensor], stages: Sequence[str]
+    traced: Sequence[TracedTensor],
+    reference: Sequence[TracedTensor],
+    stages: Sequence[str],
+    is_complete: bool = True,
 ) -> StageProgress | None:
     """The first stage whose values no line produced, after all stages that were; None if that cannot be determined.
 
     A wrong value in one layer makes those of the next layers wrong too. The first occurrence of each stage is
-    therefore compared first, and all occurrences only if the first ones are right.
+    therefore compared first, and all occurrences only if the first ones are right and the run was complete. A solution
+    may loop over sequences, heads or tokens; then the first of them is compared.
     """
+    found = _compared_progress(traced, reference, stages, is_complete)
+    if found is None or found.last_right:
+        return found
+    views = [_compared_progress(traced, view, stages, is_complete) for view in loop_views(reference)]
+    if None in views:
+        return None  # everything is right in the first sequence, head or token
+    reached = [view for view in views if view is not None and view.last_right]
+    return max(reached, key=lambda view: stages.index(view.last_right), default=found)
+
+
+def _compared_progress(
+    traced: Sequence[TracedTensor], reference: Sequence[TracedTensor], stages: Sequence[str], is_complete: bool
+) -> StageProgress | None:
+    """The first stage that differs in the solution as it is written."""
     computed = {stage: _values_of(reference, stage) for stage in stages}
     # Constants occur everywhere and prove nothing.
     values = {stage: found for stage, found in computed.items() if found and canonical(found[0]) is not None}
     if not values:
         return None
     first_values = {stage: tensors[:1] for stage, tensors in values.items()}
-    return _progress(traced, first_values) or _progress(traced, values)
+    return _progress(traced, first_values) or (_progress(traced, values) if is_complete else None)
 
 
 def _progress(traced: Sequence[TracedTensor], values: Mapping[str, Sequence[Tensor]]) -> StageProgress | None:

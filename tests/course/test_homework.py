@@ -130,3 +130,29 @@ def generate_cached(model, prompts, count):
 def test_generation_that_reads_everything_again_does_not_pass(cached: str) -> None:
     _, diagnosis = run_source("kv-cache", f"{load_assignment('kv-cache').reference}\n\n{cached}\n")
     assert named(diagnosis) == (["cache-not-used"], ())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("row = row + weight * value", "row = row + weight * value / len(values)", "weights"),
+        ("self.attend_one(sentence)", "self.attend_one(x[0])", None),
+    ],
+)
+def test_progress_is_found_in_loops_over_sequences(old: str, new: str, expected: str | None) -> None:
+    """No step is called wrong only because the solution computes one sequence at a time."""
+    source = (SOLUTIONS / "self-attention" / "token_by_token.py").read_text(encoding="utf-8")
+    _, diagnosis = run_source("self-attention", Variant("unknown", ((old, new),)).applied_to(source))
+    found = diagnosis.progress
+    assert not diagnosis.mistakes
+    assert (found.last_right if found else None) == expected
+
+
+@pytest.mark.slow
+def test_no_step_is_called_wrong_that_an_error_prevents() -> None:
+    """The losses of the updates are missing because the example stops before them."""
+    source = (SOLUTIONS / "training-loop" / "helpers.py").read_text(encoding="utf-8")
+    _, diagnosis = run_source("training-loop", Variant("unknown", (("    return total\n", ""),)).applied_to(source))
+    assert "example" in diagnosis.failures
+    assert diagnosis.progress is None
