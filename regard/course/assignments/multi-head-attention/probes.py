@@ -89,13 +89,15 @@ def _without_mask(module: nn.Module, given: dict[str, Tensor], everything: Tenso
 
 
 def masks(names: Names) -> dict[str, Tensor]:
-    """A padding mask, and a separate mask for each sequence."""
+    """A padding mask, a separate mask for each sequence, and a separate mask for each head."""
     module, given = _build(names, 2, 6, 3, 5), _given(3, 4, 4, 6)
     padding = (torch.arange(4) < torch.tensor([2, 3, 1])[:, None])[:, None, None]  # [B, 1, 1, S]
     own = torch.stack([VISIBLE, VISIBLE.flip(0), VISIBLE.T])[:, None]  # [B, 1, T, S]
+    heads = torch.stack([VISIBLE, VISIBLE.T])[None].expand(3, 2, 4, 4)  # [B, heads, T, S]
     return {
         "padding": deterministic_output(lambda: _run(module, given, padding)),
         "one per sequence": deterministic_output(lambda: _run(module, given, own)),
+        "one per head": deterministic_output(lambda: _run(module, given, heads)),
     }
 
 

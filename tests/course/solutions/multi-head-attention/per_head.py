@@ -33,6 +33,6 @@ class MultiHeadAttention(nn.Module):
         q, k, v = self.split_heads(Q, self.queries), self.split_heads(K, self.keys), self.split_heads(V, self.values)
         heads = []
         for h in range(q.shape[1]):
-            one = None if mask is None else mask[:, :1] if mask.dim() == 4 else mask
+            one = mask[:, [h]] if mask is not None and mask.dim() == 4 and mask.shape[1] > 1 else mask
             heads.append(self.scaled_dot_product_attention(q[:, [h]], k[:, [h]], v[:, [h]], one))
         return self.projection(self.combine_heads(torch.cat(heads, dim=1)))
