@@ -11,12 +11,14 @@ _SOURCES = {
     "fr": re.compile(rf"\bevery\s\d{{1,3}}[\s-]?{_UNIT}", re.IGNORECASE),
 }
 """How sources say how often something happens, by the language of the translation."""
-_ALL = re.compile(rf"\b(a)ll(?:\sthe)?(?=\s\w{{1,12}}\s?(?:{_UNIT}|o['’]clock))", re.IGNORECASE)
+_NUMBER = r"(?:\d{1,3}\s?|\w{1,12}\s)"
+"""A number in digits or words. Without the space after words, *all the boys* would be a number of *boy* seconds."""
+_ALL = re.compile(rf"\b(a)ll(?:\sthe)?(?=\s{_NUMBER}(?:{_UNIT}|o['’]clock))", re.IGNORECASE)
 _TIME = re.compile(
     r"\b(every\s)(?:(\d{1,2})(?::00|\s?h|\s?[ap]\.?m\.?(?=\s\w))|(\w{1,12})\so['’]clock)(?!\w)",
     re.IGNORECASE,
 )
-_MASCULINE = re.compile(rf"\b(tou)s(?=\sles\s\w{{1,12}}\s?{_UNIT})", re.IGNORECASE)
+_MASCULINE = re.compile(rf"\b(tou)s(?=\sles\s{_NUMBER}{_UNIT})", re.IGNORECASE)
 
 
 def with_frequencies(translation: str, source: str, target_language: str) -> str:
