@@ -9,7 +9,14 @@ _CONSONANT = "[bcdfgjklmnpqrstvwxz]"
 _SUBJECT = re.compile(r"(?:^|\s)(?:je|tu|il|elle|on|nous|vous|ils|elles|ça|ce|qui|ne|y)\s$", re.IGNORECASE)
 """The end of a text in which t' is the object of what follows."""
 LONGEST_SUBJECT = len(" elles ")
-_FRENCH_LETTER = re.compile(rf"\b([jcJC]|[mtsdln]|T|[qQ]u)['’](?={_CONSONANT})(?!s\b)")
+_BEGINNING = re.compile(r"(?:^|[!?…:\n(«“‘\"'—–-])\s?\Z")
+"""The end of a text after which a sentence begins. Texts are split at full stops, except after titles as in Dr. Tho."""
+LONGEST_BEGINNING = 2
+"""Characters of a mark and a space."""
+_NAME_AFTER = re.compile(r"\s[A-ZÀ-Þ]\w*[a-zß-ÿ]")
+"""What is after the first word of a name, as in Nan Goldin."""
+_FRENCH_LETTER = re.compile(rf"(?:(?<!\w\w['’])|(?<=[qQ]u['’]))\b([jcJC]|[mtsdln]|T|[qQ]u)['’](?={_CONSONANT})(?!s\b)")
+"""Other capitals are parts of names, as in N'Golo and D'jango; after two letters, others too, as in rock'n'roll."""
 _FRENCH_WORDS = {
     "ajd": "aujourd'hui",
     "bah non": "eh bien non",
@@ -17,6 +24,7 @@ _FRENCH_WORDS = {
     "ben non": "eh bien non",
     "ben oui": "eh bien oui",
     "bsr": "bonsoir",
+    "c'pas": "c'est pas",
     "c'te": "cette",
     "chais": "je sais",
     "ché pas": "je ne sais pas",
@@ -24,6 +32,7 @@ _FRENCH_WORDS = {
     "chuis": "je suis",
     "d'jà": "déjà",
     "d'main": "demain",
+    "d'puis": "depuis",
     "dsl": "désolé",
     "jtm": "je t'aime",
     "kelkun": "quelqu'un",
@@ -41,11 +50,18 @@ _FRENCH_WORDS = {
     "p'tits": "petits",
     "qqch": "quelque chose",
     "qqn": "quelqu'un",
+    "s'te": "s'il te",
+    "s'tu": "si tu",
+    "t'façon": "de toute façon",
     "tkt": "t'inquiète",
     "tlm": "tout le monde",
     "v'là": "voilà",
-    "ya": "il y a",
 }
+_THERE_IS = re.compile(
+    r"(?<![\w'’.@/-])([Yy]a|YA)(?=\s(?:\d|(?:d[eu]s?|deux|trois|pas|plus|personne|rien|quelqu['’]un|quelque|que|une?"
+    r"|trop|tout|toujours|encore|même|beaucoup|quoi)\b|(?:d|qu)['’]\w))"
+)
+"""Before other words, ya may be a name or Arabic."""
 _ENGLISH_WORDS = {
     "'cause": "because",
     "'em": "them",
@@ -116,7 +132,7 @@ _ENGLISH_ABBREVIATIONS = {
     "ty": "thank you",
     "yw": "you're welcome",
 }
-"""In small letters only: in capitals they may stand for something else."""
+"""In small letters and without an article only: otherwise they may stand for something else, as in import x as np."""
 
 
 def written_out(text: str, language: str | None) -> str:
@@ -130,6 +146,7 @@ def written_out(text: str, language: str | None) -> str:
     "Come on, let me see. I'm trying to sleep."
     """
     if language == "fr":
+        text = _THERE_IS.sub(lambda match: "Il y a" if match[1][0] == "Y" else "il y a", text)
         text = _FRENCH_WORD.sub(_replacement(_FRENCH_WORDS), text)
         return _FRENCH_LETTER.sub(lambda match: _complete_word(match) + " ", text)
     if language == "en":
@@ -146,19 +163,32 @@ def _complete_word(match: re.Match[str]) -> str:
     return word.capitalize() if match[1][0].isupper() else word
 
 
-def _words(replacements: dict[str, str], flags: re.RegexFlag = re.IGNORECASE) -> re.Pattern[str]:
-    """Any of these words, with either apostrophe."""
+def _words(replacements: dict[str, str], before: str = "", flags: re.RegexFlag = re.IGNORECASE) -> re.Pattern[str]:
+    """Any of these words, with either apostrophe, where `before` matches before them."""
     alternatives = "|".join(re.escape(word).replace("'", "['’]") for word in replacements)
-    return re.compile(rf"(?<![\w'’.@/-])(?:{alternatives})(?![\w'’@/-]|\.\w)", flags)
+    return re.compile(rf"(?<![\w'’.@/-]){before}(?:{alternatives})(?![\w'’@/-]|\.\w)", flags)
 
 
 def _replacement(replacements: dict[str, str]) -> Callable[[re.Match[str]], str]:
     def replacement(match: re.Match[str]) -> str:
+        if _is_name(match):
+            return match[0]
         word = replacements[match[0].lower().replace("’", "'")]
         return word[0].upper() + word[1:] if match[0].lstrip("'’")[0].isupper() else word
 
     return replacement
 
 
+def _is_name(match: re.Match[str]) -> bool:
+    """Whether a word may be a name or an acronym: it has a capital in a sentence, or before another name."""
+    word = match[0]
+    if word.islower() or "'" in word or "’" in word:
+        return False
+    before = match.string[max(0, match.start() - LONGEST_BEGINNING) : match.start()]
+    if not _BEGINNING.search(before) or not (word.isupper() or word[1:].islower()):
+        return True
+    return _NAME_AFTER.match(match.string, match.end()) is not None
+
+
 _FRENCH_WORD, _ENGLISH_WORD = _words(_FRENCH_WORDS), _words(_ENGLISH_WORDS)
-_ENGLISH_ABBREVIATION = _words(_ENGLISH_ABBREVIATIONS, re.NOFLAG)
+_ENGLISH_ABBREVIATION = _words(_ENGLISH_ABBREVIATIONS, r"(?<!\b[Tt]he )(?<!\b[Aa]n )(?<!\b[Aa] )(?<!\bas )", re.NOFLAG)

@@ -6,10 +6,11 @@ long for the model is split at commas, then before conjunctions, then at spaces,
 characters. Translations are joined with the white space that separated their sources. Parts without a letter or digit
 are copied, and so are list markers, hashtags around a sentence, bars of tables, HTML around paragraphs, emoji and
 emoticons, which models drop or exchange, and addresses, codes and amounts (see `regard.decoding.verbatim`). Bold words,
-links and the like are translated without their marks (see `regard.decoding.inline_marks`). Quotation
-marks are those of the source (see `regard.decoding.quotation_marks`). Pasted text is normalised,
-and a sentence in capitals is translated in small letters (see `regard.decoding.source_text`). Translations have the
-final marks of their sources (see `regard.decoding.punctuation`).
+links and the like are translated without their marks (see `regard.decoding.inline_marks`). Quotation marks are those
+of the source (see `regard.decoding.quotation_marks`). Spoken forms and abbreviations are written out (see
+`regard.decoding.informal_spellings`). Pasted text is normalised, and a sentence in capitals is translated in small
+letters (see `regard.decoding.source_text`). Translations have the final marks of their sources (see
+`regard.decoding.punctuation`).
 """
 
 import re
