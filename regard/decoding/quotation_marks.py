@@ -6,7 +6,7 @@ Apostrophes and inches are no quotation marks.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from itertools import islice, pairwise
 
@@ -42,6 +42,8 @@ _LOOSE_SINGLE = re.compile(
 )
 """A single mark without the other one of its pair, which may be an apostrophe."""
 _DOUBLE = re.compile(r"[\"“”„«»]")
+_BETWEEN_SPACES = re.compile(r"\s\"\s")
+"""A straight mark that no other one closes here is mentioned, as in: the character " ends a text."""
 _INCHES = re.compile(r"['’′]\s?\d{1,2}(?:[.,]\d)?\Z")
 _LENGTH = re.compile(r"(?<![\w.,])(?:\d{1,2}['’′]\s?)?\d{1,3}(?:[.,]\d{1,2})?[\"″](?!\w|,(?!\s\d))")
 """A number of inches, perhaps after feet; before a comma, the mark rather ends a quotation."""
@@ -74,18 +76,29 @@ def quotation_marks(text: str, pairs_only: bool = True) -> list[QuotationMark]:
     """
     singles = _single_marks(text) if pairs_only else _loose_single_marks(text)
     doubles = (match.start() for match in islice(_DOUBLE.finditer(text), MAX_MARKS))
+    starts = {*singles, *doubles}
+    marks, unclosed = _nested_marks(text, starts, singles)
+    mentioned = {mark.start for mark in unclosed if _BETWEEN_SPACES.match(text, max(0, mark.start - 1))}
+    return _nested_marks(text, starts - mentioned, singles)[0] if mentioned else marks
+
+
+def _nested_marks(
+    text: str, starts: Set[int], singles: Mapping[int, bool]
+) -> tuple[list[QuotationMark], list[QuotationMark]]:
+    """The quotation marks at these positions, and those of them that no other one closes."""
     marks: list[QuotationMark] = []
-    open_marks: list[str] = []
-    for start in sorted({*singles, *doubles}):
-        is_opening = singles[start] if start in singles else _is_opening(text, start, open_marks)
+    open_marks: list[QuotationMark] = []
+    for start in sorted(starts):
+        open_texts = [mark.text for mark in open_marks]
+        is_opening = singles[start] if start in singles else _is_opening(text, start, open_texts)
         if is_opening is None:
             continue
         if not is_opening and open_marks:
             open_marks.pop()
         marks.append(QuotationMark(start, text[start], is_opening, len(open_marks)))
         if is_opening:
-            open_marks.append(text[start])
-    return marks
+            open_marks.append(marks[-1])
+    return marks, open_marks
 
 
 def _single_marks(text: str) -> dict[int, bool]:

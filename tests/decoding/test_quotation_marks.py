@@ -53,6 +53,8 @@ LEFT = [
     ("Le \"roi\" du rock 'n' roll", "The \"king\" of rock 'n' roll, y'all"),
     ('Les "bols" des chiens', "The dogs' \"bowls\" in the cats' house"),
     ('l"eau et d"autres', "water and others' water"),
+    ('Le signe " ferme un texte.', 'The character " ends a text.'),
+    ('Le signe " ferme un "mot".', 'The character " ends a "word".'),
     ("", 'a "word"'),
     ('un "mot"', ""),
 ]
@@ -101,7 +103,6 @@ def test_only_marks_and_spaces_change(source: str, translation: str, language: s
     assert _letters(changed) == _letters(translation)
     for rewritten in (with_straight_marks(source), with_other_marks(source)):
         assert _letters(rewritten) == _letters(source)
-        assert len(rewritten.split()) <= 3 * len(source) + 1
 
 
 def _letters(text: str) -> str:
