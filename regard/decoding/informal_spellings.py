@@ -58,7 +58,7 @@ _FRENCH_WORDS = {
     "v'là": "voilà",
 }
 _THERE_IS = re.compile(
-    r"(?<![\w'’.@/-])([Yy]a|YA)(?=\s(?:\d|(?:d[eu]s?|deux|trois|pas|plus|personne|rien|quelqu['’]un|quelque|que|une?"
+    r"(?<![\w.@/-])(?:[Ii]l\s)?(?<!['’])(?:[Yy]a|YA)(?=\s(?:\d|(?:d[eu]s?|deux|trois|pas|plus|personne|rien|quelqu['’]un|quelque|que|une?"
     r"|trop|tout|toujours|encore|même|beaucoup|quoi)\b|(?:d|qu)['’]\w))"
 )
 """Before other words, ya may be a name or Arabic."""
@@ -146,7 +146,7 @@ def written_out(text: str, language: str | None) -> str:
     "Come on, let me see. I'm trying to sleep."
     """
     if language == "fr":
-        text = _THERE_IS.sub(lambda match: "Il y a" if match[1][0] == "Y" else "il y a", text)
+        text = _THERE_IS.sub(lambda match: "Il y a" if match[0][0].isupper() else "il y a", text)
         text = _FRENCH_WORD.sub(_replacement(_FRENCH_WORDS), text)
         return _FRENCH_LETTER.sub(lambda match: _complete_word(match) + " ", text)
     if language == "en":

@@ -27,6 +27,7 @@ TABLES = {
         ("fr", "Dsl, tkt.", "Désolé, t'inquiète."),
         ("fr", "S'tu savais ! C'pas grave, s'te plaît.", "Si tu savais ! C'est pas grave, s'il te plaît."),
         ("fr", "Ya pas d'eau, ya qu'à voir. YA 3 CHATS", "Il y a pas d'eau, il y a qu'à voir. Il y a 3 CHATS"),
+        ("fr", "Il ya 3 jours, je crois qu'il ya des chats.", "Il y a 3 jours, je crois qu'il y a des chats."),
         ("fr", "« Nan mais oh ! » Puisqu'j'sais.", "« Non mais oh ! » Puisqu'je sais."),
         ("en", "“Yup,” he said: Nah. OMG!", "“Yes,” he said: No. OMG!"),
         ("en", "NOPE", "No"),
