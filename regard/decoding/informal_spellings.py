@@ -58,8 +58,8 @@ _FRENCH_WORDS = {
     "v'là": "voilà",
 }
 _THERE_IS = re.compile(
-    r"(?<![\w.@/-])(?:[Ii]l\s)?(?<!['’])(?:[Yy]a|YA)(?=\s(?:\d|(?:d[eu]s?|deux|trois|pas|plus|personne|rien|quelqu['’]un|quelque|que|une?"
-    r"|trop|tout|toujours|encore|même|beaucoup|quoi)\b|(?:d|qu)['’]\w))"
+    r"(?<![\w.@/-])(?:[Ii]l\s)?(?<!['’])(?:[Yy]a|YA)(?=\s(?:\d|(?:d|qu)['’]\w|(?:d[eu]s?|deux|trois|pas|plus"
+    r"|personne|rien|quelqu['’]un|quelque|que|une?|trop|tout|toujours|encore|même|beaucoup|quoi)\b))"
 )
 """Before other words, ya may be a name or Arabic."""
 _ENGLISH_WORDS = {
