@@ -188,10 +188,11 @@ def _continued(model: Model, stories: Sequence[Story], batch: int, seed: int) ->
     prompts = [prompt_ids(model, story) for story in stories]
     fits = [len(ids) <= MAX_PROMPT_TOKENS for ids in prompts]
     stories, prompts = list(compress(stories, fits)), list(compress(prompts, fits))
-    filler = [*itertools.islice(itertools.cycle(prompts[0]), MAX_PROMPT_TOKENS)] if prompts else []
-    options = replace(DECODING, seed=seed)
+    if not prompts:
+        return
+    filler = [*itertools.islice(itertools.cycle(prompts[0]), MAX_PROMPT_TOKENS)]
     inputs = [*prompts, *[filler] * (batch - len(prompts))]
-    hypotheses = generate(model.network, model.special, inputs, options) if prompts else []  # type: ignore[arg-type]
+    hypotheses = generate(model.network, model.special, inputs, replace(DECODING, seed=seed))  # type: ignore[arg-type]
     for story, (best,) in zip(stories, hypotheses, strict=False):
         text = model.require_tokenizer().decode(best.ids)
         # Two sentences or one, depending on the story; one if the second is not good.
@@ -265,8 +266,8 @@ def write(
     device: str,
     seconds: float,
     batch: int,
-    process: int = 0,
-    processes: int = 1,
+    process: int,
+    processes: int,
     compiled: bool = False,
 ) -> None:
     """Write shards until the time is over: those whose number has the remainder `process`."""

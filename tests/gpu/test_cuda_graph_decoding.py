@@ -5,7 +5,6 @@ from itertools import chain
 import pytest
 import torch
 
-from regard.decoding.cuda_graph_decoding import RecordedSearches
 from regard.decoding.fast_copy import make_fast_copy
 from regard.decoding.generate import generate, search_translations
 from regard.model.attention import shared_attention
@@ -28,8 +27,7 @@ def test_compiled_searches_generate_the_same(kind: str, way: str) -> None:
 
 def check_same_texts(kind: str, way: str, compiled: bool) -> None:
     network = network_of(kind).cuda()
-    copy = make_fast_copy(network, "float32")
-    copy.recorded_searches = RecordedSearches(compiled)
+    copy = make_fast_copy(network, "float32", compiled)
     search, special = generate if kind in ("gpt2", "llama") else search_translations, special_of(kind)
     for inputs in (INPUTS, INPUTS[::-1]):
         theirs = search(network, special, inputs, WAYS[way])  # type: ignore[arg-type]
